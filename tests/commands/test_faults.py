@@ -154,7 +154,7 @@ def test_interruption(number: signal.Signals, trained: Callable[..., Path], tmp_
     result = script.finish()
     time.sleep(1)  # TensorBoard reads event files by the second in their names
     step = content_of(cut)["state"]["step"]
-    command = f"cd {tmp_path} && python {REPOSITORY / 'scripts' / 'train.py'} resume=runs/cut"
+    command = f"python {REPOSITORY / 'scripts' / 'train.py'} resume=runs/cut"
     message = f"interrupted after step {step}, which is saved; resume with: {command}"
     assert result.stderr.strip().splitlines()[-1] == message
     assert result.returncode == 128 + number

@@ -32,7 +32,7 @@ from poslab.runs.evaluation import Evaluation, read_evaluation
 from poslab.runs.folder import RunFolder
 from poslab.runs.groups import by_data
 from poslab.runs.load import LeftOut, Run, read_runs
-from poslab.runs.plan import PLAN, PlannedGroup, read_plan
+from poslab.runs.plan import PLAN, read_plan
 from poslab.runs.table import run_table
 
 
@@ -103,7 +103,9 @@ def read_folders(config: CompareConfig) -> RunSource:
     require_writable("out", folder)
     sweeps = _sweeps(runs, config)
     plan = [group for sweep in sweeps for group in read_plan(sweep)]
-    picked_from = _around(runs, config)
+    named = {Path(os.path.expanduser(path)) for path in config.runs}
+    around = dict.fromkeys(run.folder.parent for run in runs if run.folder in named)  # of runs named one by one
+    picked_from = {above: read_plan(above) for above in around if above not in named}
     run_table(finished, {}, plan, picked_from, allow_differences=config.allow_differences)  # refused before measured
     evaluations, unmeasured = _evaluations([run for of in finished.values() for run in of], config.allow_code)
     found = run_table(finished, evaluations, plan, picked_from, allow_differences=config.allow_differences)
@@ -144,13 +146,6 @@ def _sweeps(runs: Sequence[Run], config: CompareConfig) -> list[Path]:
     above = [run.folder.parent for run in runs if run.folder not in named]
     planned = [file.parent for folder in named for file in sorted(folder.rglob(PLAN))]
     return list(dict.fromkeys([*named, *above, *planned]))
-
-
-def _around(runs: Sequence[Run], config: CompareConfig) -> dict[Path, list[PlannedGroup]]:
-    """Return the plans of folders from which runs were named one by one, and which were not named themselves."""
-    named = {Path(os.path.expanduser(path)) for path in config.runs}
-    folders = dict.fromkeys(run.folder.parent for run in runs if run.folder in named)
-    return {folder: read_plan(folder) for folder in folders if folder not in named}
 
 
 def _report_folder(config: CompareConfig) -> Path:

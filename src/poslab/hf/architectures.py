@@ -40,11 +40,10 @@ class Architecture:
             for here, there in self.stems.items()
             for layer in (range(shape.num_layers) if "{}" in here else [0])
         }
-        embedding = ("token_embedding",)
         return {
             f"{here}.{part}": f"{there}.{part}"
             for here, there in stems.items()
-            for part in (_PARTS[:1] if here in embedding else _PARTS)
+            for part in (_PARTS[:1] if here == "token_embedding" else _PARTS)
         }
 
     def exported(self, weights: Weights, shape: ModelShape) -> dict[str, Tensor]:

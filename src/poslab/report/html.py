@@ -10,20 +10,7 @@ from string import Template
 
 from markupsafe import Markup, escape
 
-from poslab.report.blocks import (
-    Block,
-    Bullets,
-    Cell,
-    Code,
-    Definitions,
-    Details,
-    Figure,
-    Gallery,
-    Heading,
-    Row,
-    Table,
-    Text,
-)
+from poslab.report.blocks import Block, Bullets, Cell, Code, Definitions, Details, Figure, Gallery, Heading, Table, Text
 
 _PAGE = Path(__file__).with_name("page.html")  # its style and script
 _SORTS = Markup('<span class="hint" hidden> A column\'s head sorts the table by it.</span>')
@@ -100,7 +87,7 @@ def _table(table: Table, level: int) -> Markup:
     return Markup("\n").join(lines)
 
 
-def _rows(table: Table, rows: Iterable[Row]) -> Iterable[Markup]:
+def _rows(table: Table, rows: Iterable[Sequence[str | Cell]]) -> Iterable[Markup]:
     for row in rows:
         kind = "highlight" if row[0] == table.highlight else ""
         cells = (_cell(cell, "td", n in table.words) for n, cell in enumerate(row))

@@ -5,9 +5,9 @@ that the pilot's own spread asks for is often too small. Browne (1995), "On the 
 determination", Statistics in Medicine 14, plans with an upper confidence limit of the standard deviation sd over n
 seeds instead, of normal differences
 
-    upper limit = sd sqrt((n - 1) / q),    q the (1 - assurance) quantile of chi-square with n - 1 degrees of freedom
+    upper limit = sd sqrt((n - 1) / q),    q the (1 - ASSURANCE) quantile of chi-square with n - 1 degrees of freedom
 
-so that the stated power is reached after the proportion `assurance` of all pilots.
+so that the stated power is reached after the proportion ASSURANCE of all pilots.
 """
 
 import math
@@ -16,7 +16,10 @@ from typing import NamedTuple
 
 from scipy import special
 
+from poslab.statistics.intervals import CONFIDENCE
+
 MOST_SEEDS = 100_000  # `seeds_needed` looks no farther
+ASSURANCE = 0.8
 
 
 def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0.8) -> int:
@@ -41,37 +44,22 @@ def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0
 
 class SeedsPlan(NamedTuple):
     """Numbers of seeds of a new study: for the ends of the confidence interval of the spread, and the number to plan
-    with, for its upper limit at the confidence `assurance`."""
+    with, for its upper limit at the confidence ASSURANCE."""
 
     low: int
     high: int
     assured: int
 
 
-def plan_seeds(
-    sd: float,
-    pilot: int,
-    effect: float,
-    alpha: float = 0.05,
-    power: float = 0.8,
-    *,
-    confidence: float = 0.95,
-    assurance: float = 0.8,
-) -> SeedsPlan:
+def plan_seeds(sd: float, pilot: int, effect: float, alpha: float = 0.05) -> SeedsPlan:
     """Return how many seeds a new study needs to see a mean difference `effect`, as far as a pilot tells.
 
-    `sd` is the standard deviation of the paired differences over `pilot` seeds, in the unit of `effect`; `alpha` and
-    `power` are those of `seeds_needed`. `confidence` is that of the range from `low` to `high`, `assurance` the
-    proportion of pilots after which `assured` seeds have the power. ValueError with fewer than 2 seeds.
+    `sd` is the standard deviation of the paired differences over `pilot` seeds, at least 2, in the unit of `effect`;
+    `alpha` and the power are those of `seeds_needed`.
     """
-    if pilot < 2:
-        raise ValueError("the spread of differences is known from 2 seeds on")
-
-    def needed(probability: float) -> int:
-        return seeds_needed(sd_limit(sd, pilot, probability), effect, alpha, power)
-
-    tail = (1 - confidence) / 2
-    return SeedsPlan(needed(tail), needed(1 - tail), needed(assurance))
+    tail = (1 - CONFIDENCE) / 2
+    limits = (sd_limit(sd, pilot, probability) for probability in (tail, 1 - tail, ASSURANCE))
+    return SeedsPlan(*(seeds_needed(limit, effect, alpha) for limit in limits))
 
 
 def sd_limit(sd: float, n: int, probability: float) -> float:

@@ -64,9 +64,8 @@ def read_table(file: Path) -> pd.DataFrame:
         byte = error.object[error.start]
         raise BadTable(f"is not UTF-8 text (byte 0x{byte:02x}); convert it to UTF-8 first") from error
     except Exception as error:  # pandas and pyarrow have some twenty for files that are no such table
-        raise BadTable(
-            f"can't be read as {file.suffix.removeprefix('.') or 'csv'}: {str(error).splitlines()[0]}"
-        ) from error
+        kind = file.suffix.removeprefix(".") or "csv"
+        raise BadTable(f"can't be read as {kind}: {str(error).splitlines()[0]}") from error
     return checked(found)
 
 
@@ -101,10 +100,9 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
     _require_one(found, text, "better")
     shares = found["unit"].str.startswith("of ") & (found["status"] == FINISHED)
     _require(~shares | found["value"].between(0, 1), "value", text, "is no proportion, as the unit says")
-    alone = ~(found["data"] + "\n" + found["metric"]).isin(
-        (whole := found[found["stretch"].isna()])["data"] + "\n" + whole["metric"]
-    )
-    _require(~alone, "stretch", text, "is of a metric that has no row for the whole text")
+    metrics = found["data"] + "\n" + found["metric"]
+    known = metrics.isin(metrics[found["stretch"].isna()])
+    _require(known, "stretch", text, "is of a metric that has no row for the whole text")
     found["look"] = found["look"].fillna(1)
     found = found.astype(dict.fromkeys(_WHOLE_NUMBERS, "Int64") | {"seed": "int64", "look": "int64"})
     return _with_missing(found)
@@ -143,15 +141,10 @@ def settings_of(table: pd.DataFrame) -> list[str]:
     there = table[table["status"] != MISSING]  # rows of missing seeds repeat the settings of others
     for name in (name for name in settings if there[name].nunique() > 1):
         seeds = there.groupby(["scheme", name])["seed"].nunique()
-        if (
-            len(there) > 2
-            and there["seed"].nunique() > 1
-            and (seeds == 1).all()
-            and there[name].nunique() > len(there) / 2
-        ):
-            raise BadTable(
-                f"column {name}: nearly every row has a value of its own, so it can't be a setting; leave it out"
-            )
+        never_shared = there["seed"].nunique() > 1 and (seeds == 1).all()
+        if never_shared and there[name].nunique() > len(there) / 2 > 1:
+            problem = "nearly every row has a value of its own, so it can't be a setting; leave it out"
+            raise BadTable(f"column {name}: {problem}")
     return settings
 
 
@@ -184,9 +177,8 @@ def _number(text: str) -> float:
 
 
 def _statuses(text: pd.DataFrame, values: "pd.Series[float]") -> "pd.Series[str]":
-    inferred = pd.Series(
-        np.select([text["value"] == "", ~np.isfinite(values)], [MISSING, DIVERGED], FINISHED), text.index
-    )
+    of_value = np.select([text["value"] == "", ~np.isfinite(values)], [MISSING, DIVERGED], FINISHED)
+    inferred = pd.Series(of_value, text.index)
     if "status" not in text:
         return inferred
     statuses = text["status"].where(text["status"] != "", inferred)

@@ -234,7 +234,7 @@ def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:
     Equal to the bit to torch's clip_grad_norm_, which multiplies by 1 where they are small enough: a pass over all.
     """
     norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
-    whole = norm.full_tensor() if isinstance(norm, DTensor) else norm
+    whole = _whole(norm)
     # A GPU would be waited for.
     if limit < math.inf and not (whole.device.type == "cpu" and whole + 1e-6 <= limit):
         clip_grads_with_norm_(parameters, limit, norm)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -161,6 +162,7 @@ def _extended(before: dict[str, Any], config: TrainConfig, step: int) -> list[st
 @contextmanager
 def resume_hints(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
     """Add the command that resumes the run to whatever ends it, but to a user's error."""
+    threading.excepthook = _report_of_thread
     try:
         yield
     except Interrupted as interrupted:
@@ -179,6 +181,8 @@ def resume_hints(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
             raise RunStopped(f"{folder}: {problem}; resume with: {command}") from error
         error.add_note(f"Resume the run with: {command}")
         raise
+    finally:
+        threading.excepthook = threading.__excepthook__
 
 
 def _resume_command(folder: RunFolder, config: TrainConfig) -> str:
@@ -186,3 +190,9 @@ def _resume_command(folder: RunFolder, config: TrainConfig) -> str:
     task = [node_of_task(config.data)] if isinstance(config.data, Task) else []
     foreign = any(map(outside, [node_of(config.pos), *task]))
     return command_line("train", f"resume={folder}", *["allow_code=true"] * foreign)
+
+
+def _report_of_thread(fault: threading.ExceptHookArgs) -> None:
+    """Leave out a full disk, which the thread that writes TensorBoard's files raises in the main one, too."""
+    if getattr(fault.exc_value, "errno", None) not in _NO_ROOM:
+        threading.__excepthook__(fault)
