@@ -137,7 +137,6 @@ def _check_config_dir(arguments: Namespace) -> list[Path]:
     for option in sorted(file.relative_to(CONFIGS) for file in CONFIGS.rglob("*.yaml")):
         own = folder / option
         if own.is_file() and own.read_bytes() != (CONFIGS / option).read_bytes():
-            raise UserError(
-                f"--config-dir {named}: {option}: the name is taken, poslab has a yaml of that name; choose another"
-            )
+            problem = "the name is taken, poslab has a yaml of that name; choose another"
+            raise UserError(f"--config-dir {named}: {option}: {problem}")
     return [folder]

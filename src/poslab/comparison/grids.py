@@ -11,13 +11,12 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.factors import by_scheme, by_value, is_number
-from poslab.comparison.figures import Styles, add_legend, styles_of
+from poslab.comparison.figures import add_legend, styles_of
 from poslab.comparison.groups import Group
 from poslab.config.train import default_settings
 from poslab.errors import as_typed
@@ -155,7 +154,11 @@ def _figure(name: str, curves: Mapping[str, Curves], titled: Mapping[str, Compar
     values = sorted({value for of_data in curves.values() for points in of_data.values() for value in points})
     figure = Figure(figsize=(3.9 * len(curves) + 1.6, 3.9), layout="constrained")
     for (title, of_data), axes in zip(curves.items(), figure.subplots(1, len(curves), squeeze=False)[0], strict=True):
-        _draw(axes, of_data, styles)
+        for label, points in of_data.items():
+            look: dict[str, Any] = {"markersize": 5} | styles[label]
+            axes.plot(list(points), [fmean(figures) for figures in points.values()], **look)
+            worst, best = ([of(figures) for figures in points.values()] for of in (min, max))
+            axes.vlines(list(points), worst, best, color=look["color"], linewidth=1.1, alpha=0.6)
         score = titled[title].score
         axes.set(title=title, xlabel=f"{name}{' (log scale)' if geometric(values) else ''}", ylabel=score.label)
         if score.metric.is_proportion:
@@ -168,14 +171,6 @@ def _figure(name: str, curves: Mapping[str, Curves], titled: Mapping[str, Compar
         axes.grid(alpha=0.3)
     add_legend(figure)
     return figure
-
-
-def _draw(axes: Axes, curves: Curves, styles: Styles) -> None:
-    for label, points in curves.items():
-        look: dict[str, Any] = {"markersize": 5} | styles[label]
-        axes.plot(list(points), [fmean(values) for values in points.values()], **look)
-        worst, best = ([of(values) for values in points.values()] for of in (min, max))
-        axes.vlines(list(points), worst, best, color=look["color"], linewidth=1.1, alpha=0.6)
 
 
 def geometric(values: Sequence[float]) -> bool:

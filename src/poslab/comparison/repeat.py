@@ -24,7 +24,8 @@ def command_of(group: Group) -> str:
     typed = next((overrides for overrides in recorded if isinstance(overrides, list)), None)
     if typed is None or any(run.config.get("extended") for run in group.runs):
         return NOT_RECORDED
-    settings = [str(o) for o in typed if role_of(_name(str(o))) not in NOT_REPEATED | {Role.SEED}]
+    names = {str(override): str(override).lstrip("+~").partition("=")[0] for override in typed}
+    settings = [override for override, name in names.items() if role_of(name) not in NOT_REPEATED | {Role.SEED}]
     many = ["-m"] if len(group.runs) > 1 else []
     seeds = ",".join(str(seed) for seed in group.values)
     return command_line("train", *many, *settings, f"seed={seeds}")
@@ -74,10 +75,6 @@ def facts(runs: Sequence[Run]) -> dict[str, str]:
         "code": f"git commit {all_of('git_commit')}, fingerprint {all_of('code_fingerprint')}",
         "packages": ", ".join(f"{name} {' or '.join(numbers)}" for name, numbers in versions.items()),
     }
-
-
-def _name(override: str) -> str:
-    return override.lstrip("+~").partition("=")[0]
 
 
 def _yaml(content: dict[str, Any]) -> str:

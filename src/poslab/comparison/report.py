@@ -60,7 +60,7 @@ class Report:
             figures = [_named(figure, f"{section.id}_", names) for figure in section.panels]
             content = _section(section, figures, f"{section.id}_schemes")
             page.append(Heading(section.title, content, section.id))
-        return [*page, *command, *_list("Left out", _reasons(self.left_out))]
+        return [*page, *command, *_left_out(self.left_out)]
 
     @property
     def on_screen(self) -> list[Block]:
@@ -116,7 +116,7 @@ def _section(
         blocks.append(Details("how far training moved what schemes learn", [replace(section.moved, title="")]))
     if section.notes:
         blocks.append(Details(f"what is missing here, and why: {len(section.notes)} notes", [Bullets(section.notes)]))
-    blocks += _list("Left out", _reasons(left_out))
+    blocks += _left_out(left_out)
     blocks += [figure for figure in figures if not figure.small]
     small = [figure for figure in figures if figure.small]
     if small:
@@ -154,12 +154,9 @@ def _sources(section: Section, command: Sequence[Block]) -> list[Block]:
     ]
 
 
-def _reasons(left_out: Sequence[LeftOut]) -> list[str]:
-    return [f"{left.folder}: {left.reason}" for left in left_out]
-
-
-def _list(title: str, lines: Sequence[str]) -> list[Block]:
-    return [Heading(title, [Bullets(lines)])] if lines else []
+def _left_out(left_out: Sequence[LeftOut]) -> list[Block]:
+    lines = [f"{left.folder}: {left.reason}" for left in left_out]
+    return [Heading("Left out", [Bullets(lines)])] if lines else []
 
 
 def _named(figure: Figure, prefix: str, taken: set[str]) -> Figure:

@@ -147,14 +147,9 @@ def _refuse(message: str) -> NoReturn:
 def _quoted(setting: str, sweeping: bool) -> str:
     name, _, value = setting.partition("=")
     if name.lstrip("+") == _TEXT or (name in _PATHS and not _is_plain(setting, sweeping and name.startswith("data."))):
-        return f"{name}={QuotedString(_escaped(value), Quote.single).with_quotes()}"
+        escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)  # or OmegaConf would look for the value of ${name}
+        return f"{name}={QuotedString(escaped, Quote.single).with_quotes()}"
     return setting
-
-
-def _escaped(text: str) -> str:
-    """Escape the text so that OmegaConf doesn't look for the value of ${name}: by a backslash, and double those before
-    it."""
-    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
 def _is_plain(setting: str, sweeping: bool) -> bool:

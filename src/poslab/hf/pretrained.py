@@ -50,9 +50,8 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
     embedding = "token_embedding.weight"
     if embedding in trunk and isinstance(vocabulary, Vocabulary) and len(trunk[embedding]) != vocabulary.size:
         if vocabulary.unit != "token":
-            raise SettingError(
-                "init_from", folder, f"knows other tokens than {vocabulary.unit}s, which this text is of"
-            )
+            problem = f"knows other tokens than {vocabulary.unit}s, which this text is of"
+            raise SettingError("init_from", folder, problem)
         if vocabulary.observed is not None:
             trunk[embedding] = trunk[embedding][vocabulary.observed]
     expected = {name: weight for name, weight in model.state_dict().items() if not name.startswith("position_tables.")}

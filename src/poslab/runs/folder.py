@@ -98,9 +98,8 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Ru
     if not is_first_process():
         name = broadcast_folder(None) or run_dir
         if name is None:
-            raise SettingError(
-                "run_dir", None, "must be given, unless torchrun, srun or Lightning starts all processes"
-            )
+            problem = "must be given, unless torchrun, srun or Lightning starts all processes"
+            raise SettingError("run_dir", None, problem)
         yield RunFolder(Path(os.path.expanduser(name)))
         return
     try:

@@ -76,18 +76,15 @@ class Repeat:
             first, own = (getattr(run.summary, name) for run in (self.first, self.run))
             both_known = first is not None and own is not None
             if not (math.isclose(first, own, rel_tol=1e-4) if both_known else first == own):
-                return (
-                    f"seed {self.run.seed} of {self.run.summary.pos} has two results, {_loss(first)} and {_loss(own)}"
-                )
+                whose = f"seed {self.run.seed} of {self.run.summary.pos}"
+                return f"{whose} has two results, {_loss(first)} and {_loss(own)}"
         return ""
 
     @property
     def caveat(self) -> str:
         """Return the caveat beside the answers, or "" if the two runs are equal."""
-        folders = f"({self.first.folder}, {self.run.folder})"
-        return self.differing_losses and (
-            f"{self.differing_losses}, with the same settings {folders}; the first is compared"
-        )
+        same = f"with the same settings ({self.first.folder}, {self.run.folder}); the first is compared"
+        return self.differing_losses and f"{self.differing_losses}, {same}"
 
     @property
     def reason(self) -> str:

@@ -48,7 +48,14 @@ def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> T
 
 def _read_settings(folder: Path) -> tuple[dict[str, Any], str | None, list[Any] | None]:
     """Return the run's own settings, the name of its scheme and the overrides that it was made of, if recorded."""
-    own = _read(folder)
+    if not folder.is_dir():
+        raise SettingError("resume", folder, "no such folder; name that of a run")
+    try:
+        own = read_config(
+            RunFolder(folder).config, ("pos", "model", "data", "optim", "trainer", "sample", "evaluation")
+        )
+    except ValueError as error:
+        raise SettingError("resume", folder, f"no run to resume: {error}") from error
     pos_name, overrides = own.pop("pos_name", None), own.pop("overrides", None)
     for field in PROVENANCE_FIELDS:  # its checkpoint has them
         own.pop(field, None)
@@ -96,16 +103,6 @@ def _joined(own: list[Any] | None, overrides: Sequence[str]) -> list[str] | None
     changed = given_settings(overrides)
     kept = [str(override) for override in own if not changed.keys() & given_settings([str(override)]).keys()]
     return kept + [o for o in overrides if all(role_of(name) is not Role.COMMAND for name in given_settings([o]))]
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    if not folder.is_dir():
-        raise SettingError("resume", folder, "no such folder; name that of a run")
-    try:
-        groups = ("pos", "model", "data", "optim", "trainer", "sample", "evaluation")
-        return read_config(RunFolder(folder).config, groups)
-    except ValueError as error:
-        raise SettingError("resume", folder, f"no run to resume: {error}") from error
 
 
 def _check_same(folder: Path, merged: dict[str, Any], own: dict[str, Any]) -> None:

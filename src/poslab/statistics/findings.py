@@ -112,9 +112,8 @@ class NotShown(Finding):
         d = self.difference
         said = f"no difference between {self.first} and {self.second} can be shown with n = {d.n} ({self.numbers})"
         if d.interval is not None and (d.interval.low > 0 or d.interval.high < 0):
-            said += (
-                f"; the interval excludes 0, but p = {p_text(d.p_value or 0)} by the exact test and Holm's correction"
-            )
+            p = p_text(d.p_value or 0)
+            said += f"; the interval excludes 0, but p = {p} by the exact test and Holm's correction"
         return f"{said}; {self.outlook}"
 
     @property

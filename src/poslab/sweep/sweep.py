@@ -48,9 +48,8 @@ def run_sweep(
     to_train = sum(not job.trained for job in left)
     to_evaluate = f", {len(left) - to_train} to evaluate" if len(left) > to_train else ""
     name = config.hydra.runtime.choices.get("experiment") or "sweep"
-    print(
-        f"{name}: {len(jobs)} job{'s' * (len(jobs) != 1)}, {to_train} to run{to_evaluate}; runs in {folder}", flush=True
-    )
+    counted = f"{len(jobs)} job{'s' * (len(jobs) != 1)}, {to_train} to run{to_evaluate}"
+    print(f"{name}: {counted}; runs in {folder}", flush=True)
     if failed := [job.problem for job in jobs if job.problem and not job.impossible]:
         print(f"note: {len(failed)} can't be run: {failed[0]}", flush=True)
     if any(job.config is not None and job.config.settings.threads is None for job in left):
