@@ -102,17 +102,12 @@ def choices(comparison: Comparison) -> Table | None:
             means = [None if group is None else group.mean(score.name, length) for group in pair]
             row += [score.text(mean) for mean in means]
         rows.append(row)
-    remark = _remark(comparison, found)
-    return Table("Default and chosen settings", columns, rows, remark, words=[2, 3])
-
-
-def _remark(comparison: Comparison, found: Sequence[Grid]) -> str:
-    text = "Chosen: the settings of the lowest mean validation loss over seeds, in the range of training."
-    if comparison.score.validation:
-        text += " No part of the text was held out: what is shown has also chosen, and is too good by that."
+    remark = "Chosen: the settings of the lowest mean validation loss over seeds, in the range of training."
+    if score.validation:
+        remark += " No part of the text was held out: what is shown has also chosen, and is too good by that."
     if len({len(grid.groups) for grid in found}) > 1:
-        text += " Not all schemes were tried with as many settings; who had more had more chances."
-    return text
+        remark += " Not all schemes were tried with as many settings; who had more had more chances."
+    return Table("Default and chosen settings", columns, rows, remark, words=[2, 3])
 
 
 # Figures over a setting

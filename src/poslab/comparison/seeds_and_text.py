@@ -11,7 +11,6 @@ import pandas as pd
 
 from poslab.comparison.groups import Group
 from poslab.statistics.families import holm
-from poslab.statistics.intervals import Estimate
 from poslab.statistics.paired import FEWEST_SEEDS, Difference
 from poslab.statistics.remarks import OTHER_WEIGHTS, TOO_ALIKE, TOO_FEW_DOCUMENTS, checkpoints_sentence, text_remark
 from poslab.statistics.table import BEST_VALIDATION_LOSS, LAST_VALIDATION_LOSS, TEST_LOSS
@@ -94,16 +93,12 @@ def checkpoint_sentences(base: Group, groups: Sequence[Group], by_run: Mapping[s
         return []
     texts = []
     for label, group in alone.items():
-        d = _of_checkpoints(group.stretches[name], base.stretches[name], len(alone))
+        of_both = (of.stretches[name].set_axis([0], axis=1) for of in (group, base))  # whatever their seeds
+        known = _differences(*of_both)
+        if known is None:
+            continue
+        d = checkpoint_difference(known.to_numpy()[:, 0], *_documents(known), comparisons=len(alone))
         if d:
             mean, part = by_run[label].mean or 0.0, "test" if name == TEST_LOSS else "validation"
             texts.append(checkpoints_sentence(label, base.label, d, mean, part))
     return texts
-
-
-def _of_checkpoints(first: pd.DataFrame, second: pd.DataFrame, comparisons: int) -> Estimate | None:
-    """Return the mean difference of two checkpoints, whatever their seeds."""
-    known = _differences(first.set_axis([0], axis=1), second.set_axis([0], axis=1))
-    if known is None:
-        return None
-    return checkpoint_difference(known.to_numpy()[:, 0], *_documents(known), comparisons=comparisons)

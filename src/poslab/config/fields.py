@@ -128,7 +128,8 @@ def typed(schema: type[Schema], values: Any, group: str, parsers: Mapping[type, 
     known = get_type_hints(schema)
     hints = {name: known[name] for name in fields}
     for name, hint in hints.items():
-        if not all(_is_possible(kind) or kind in parsers for kind in kinds(hint)):
+        possible = (Any, NoneType, bool, *_CONVERTED_FROM, *parsers)
+        if not all(kind in possible or get_origin(kind) is list or is_group(kind) for kind in kinds(hint)):
             problem = "has a type that no setting can have; valid: bool, int, float, str, list[...], each also | None"
             raise SettingError(f"{prefix}{name}", "", problem)
     if not isinstance(values, dict):
@@ -163,10 +164,6 @@ def imported(target: str, option: str) -> Any:
 
 def full_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _is_possible(kind: Any) -> bool:
-    return kind in (Any, NoneType, bool, *_CONVERTED_FROM) or get_origin(kind) is list or is_group(kind)
 
 
 def _converted(value: Any, hint: Any, option: str, parsers: Mapping[type, Parser]) -> Any:

@@ -24,15 +24,12 @@ def _block(block: Block) -> str:
         case Bullets(items, kind):
             return "\n".join(_BEFORE[kind] + item for item in items)
         case Table():
-            return f"{_narrow(block)}\n"
+            shown = block.narrow or range(len(block.columns))
+            lines = (block.columns, *block.rows, *block.foot)
+            header, *rows = ([_text(row[n]) for n in shown] for row in lines)
+            return f"{table(header, rows)}\n"
         case _:
             return ""
-
-
-def _narrow(whole: Table) -> str:
-    shown = whole.narrow or range(len(whole.columns))
-    header, *rows = ([_text(row[n]) for n in shown] for row in (whole.columns, *whole.rows, *whole.foot))
-    return table(header, rows)
 
 
 def _text(cell: str | Cell) -> str:

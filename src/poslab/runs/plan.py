@@ -96,13 +96,12 @@ def add_to_plan(folder: Path, groups: Sequence[PlannedGroup]) -> None:
         known = {group.group: group for group in read_plan(folder)}
         looked = any(folder.glob("*/report.html"))
         plan = merged([*known.values(), *groups])
-        content = [asdict(_after_look(group, known.get(group.group, group)) if looked else group) for group in plan]
+        for n, group in enumerate(plan if looked else ()):
+            before = known.get(group.group, group)
+            if group.seeds != before.seeds:
+                plan[n] = replace(group, earlier=[*before.earlier, before.seeds])
+        content = list(map(asdict, plan))
         write_whole(folder / PLAN, _HEAD + yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
-
-
-def _after_look(group: PlannedGroup, before: PlannedGroup) -> PlannedGroup:
-    """Return a group with the seeds that it had before a comparison, if it has further ones now."""
-    return replace(group, earlier=[*before.earlier, before.seeds]) if group.seeds != before.seeds else group
 
 
 def merged(groups: Sequence[PlannedGroup]) -> list[PlannedGroup]:

@@ -20,7 +20,7 @@ import pandas as pd
 from poslab.config.schemes import default_scheme, is_task
 from poslab.errors import UserError, as_typed
 from poslab.runs.evaluation import Evaluation
-from poslab.runs.groups import RunGroup, differences_beyond_the_scheme, group_runs
+from poslab.runs.groups import differences_beyond_the_scheme, group_runs
 from poslab.runs.load import LeftOut, Run, first_beyond
 from poslab.runs.plan import PlannedGroup, comparable, keys_of, merged, picked
 from poslab.runs.provenance import caveats, caveats_of_validation
@@ -129,7 +129,9 @@ class _Section:
         self.runs = finished
         self.caveats = [repeat.caveat for repeat in repeats if repeat.caveat]
         self.caveats += [f"{key} differs: {values}" for key, values in conditions.items()] + caveats(finished)
-        self.plan = _relevant(plan, self.groups)
+        shared = {keys_of(run)[1] for group in self.groups for run in group.runs.values()}
+        # The planned groups that were to be compared with these, by their key.
+        self.plan = {group.group: group for group in merged(plan) if group.shared in shared}
         self.same_text = not set(conditions) & {"data_sha256", "vocabulary_size", "validation_tokens", "test_tokens"}
 
     def rows(self) -> list[dict[str, Any]]:
@@ -263,12 +265,6 @@ def _stretch_means(losses: Sequence[float], ends: Sequence[int]) -> Iterator[tup
 def _text(content: object) -> str:
     """Return what UTF-8 can hold; names of folders may be other bytes."""
     return str(content).encode(errors="backslashreplace").decode()
-
-
-def _relevant(plan: Sequence[PlannedGroup], groups: Sequence[RunGroup]) -> dict[str, PlannedGroup]:
-    """Return the planned groups that were to be compared with these, by their key."""
-    shared = {keys_of(run)[1] for group in groups for run in group.runs.values()}
-    return {group.group: group for group in merged(plan) if group.shared in shared}
 
 
 def _look(planned: PlannedGroup | None, seed: int) -> int:

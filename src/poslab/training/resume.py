@@ -93,19 +93,15 @@ def _from_checkpoint(
 ) -> ResumedRun:
     state, about = RunState.from_checkpoint(content), content["poslab"]
     own = about["config"]
-    _check_initial_weights(config.settings.init_from, own)
+    given = config.settings.init_from
+    if given != own.get("init_from") and initial_fields(given).get("init_sha256") != own.get("init_sha256"):
+        raise SettingError("init_from", given, "the run began with other weights")
     _check_not_shortened(state, config, content)
     _check_not_finished(folder, state.step, config, own)
     notes = notes + _code_notes(folder, config.pos, about, state.step) + _process_notes(len(state.random), world_size)
     provenance = {name: own[name] for name in PROVENANCE_FIELDS if name in own}
     provenance["extended"] = _extended(own, config, state.step)
     return ResumedRun(folder, checkpoint, state, str(about["data_sha256"]), notes, provenance)
-
-
-def _check_initial_weights(given: str | None, own: dict[str, Any]) -> None:
-    """Raise SettingError for other weights than those that the run began with."""
-    if given != own.get("init_from") and initial_fields(given).get("init_sha256") != own.get("init_sha256"):
-        raise SettingError("init_from", given, "the run began with other weights")
 
 
 def _code_notes(folder: RunFolder, scheme: PositionScheme, about: dict[str, Any], step: int) -> list[str]:
