@@ -66,7 +66,10 @@ def _out(config: ExplainConfig, checkpoints: list[Checkpoint]) -> Path:
         raise SettingError("out", out, "is a folder; name a file in it")
     if out.exists() and MARK not in out.read_text(encoding="utf-8", errors="replace")[:1000]:
         raise SettingError("out", out, "is there already, and no page of this script; name another file")
-    require_writable("out", out.parent)
+    try:
+        require_writable("out", out.parent)
+    except SettingError as error:
+        raise SettingError("out", out, error.problem) from error
     return out
 
 
