@@ -173,6 +173,5 @@ def geometric(values: Sequence[float]) -> bool:
     if len(values) < 2 or values[0] <= 0:
         return False
     steps = np.diff(values)
-    return bool(
-        values[-1] >= 4 * values[0] and (np.diff(steps) >= 0).all() and (len(steps) == 1 or steps[-1] > steps[0])
-    )
+    widening = (np.diff(steps) >= 0).all() and (len(steps) == 1 or steps[-1] > steps[0])
+    return bool(values[-1] >= 4 * values[0] and widening)

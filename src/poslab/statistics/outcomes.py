@@ -37,9 +37,8 @@ class SeedOutcomes:
 
     @property
     def reversed(self) -> "SeedOutcomes":
-        return replace(
-            self, diverged=(self.diverged[1], self.diverged[0]), differences=tuple(-d for d in self.differences)
-        )
+        first, second = self.diverged
+        return replace(self, diverged=(second, first), differences=tuple(-d for d in self.differences))
 
 
 def outcomes_of(first: Mapping[int, float], second: Mapping[int, float], planned: Collection[int]) -> SeedOutcomes:
@@ -51,7 +50,6 @@ def outcomes_of(first: Mapping[int, float], second: Mapping[int, float], planned
     common = sorted(first.keys() & second.keys())
     missing = tuple(sorted({*planned} - {*common}))
     of_first, of_second = (sum(math.isinf(of[seed]) for seed in common) for of in (first, second))
-    found = (
-        0.0 if math.isinf(first[seed]) and math.isinf(second[seed]) else first[seed] - second[seed] for seed in common
-    )
-    return SeedOutcomes(len(common) + len(missing), missing, (of_first, of_second), tuple(found))
+    both = ((first[seed], second[seed]) for seed in common)
+    found = tuple(0.0 if math.isinf(a) and math.isinf(b) else a - b for a, b in both)
+    return SeedOutcomes(len(common) + len(missing), missing, (of_first, of_second), found)

@@ -91,17 +91,10 @@ class ValidationLines(Callback):
         state = module.state
         train_loss = sum(map(float, state.batch_losses)) / max(1, len(state.batch_losses))
         state.batch_losses = []
-        pl_module.print(
-            _line(
-                str(trainer.current_epoch + 1),
-                str(trainer.global_step),
-                f"{train_loss:.4f}",
-                f"{state.last_val_loss:.4f}",
-                *(f"{f:,.1f}" if name == "perplexity" else f"{f:.3f}" for name, f in module.figures.items()),
-                f"{state.tokens_per_s:,.0f}",
-                clock(state.clock.seconds),
-            )
-        )
+        cells = [str(trainer.current_epoch + 1), str(trainer.global_step)]
+        cells += [f"{train_loss:.4f}", f"{state.last_val_loss:.4f}"]
+        cells += [f"{f:,.1f}" if name == "perplexity" else f"{f:.3f}" for name, f in module.figures.items()]
+        pl_module.print(_line(*cells, f"{state.tokens_per_s:,.0f}", clock(state.clock.seconds)))
 
 
 def _line(*cells: str) -> str:

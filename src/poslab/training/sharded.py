@@ -35,9 +35,7 @@ class ShardedLanguageModel(LanguageModel):
 
 def strategy(world_size: int) -> ModelParallelStrategy:
     """Make the strategy, whose mesh is (world_size, 1)."""
-    return ModelParallelStrategy(
-        data_parallel_size=world_size, tensor_parallel_size=1, save_distributed_checkpoint=False
-    )
+    return ModelParallelStrategy(world_size, tensor_parallel_size=1, save_distributed_checkpoint=False)
 
 
 def check(name: str, model: GPT, world_size: int) -> None:

@@ -120,9 +120,8 @@ def flat_settings(config: TrainConfig) -> dict[str, Any]:
     other = [name for name in own if name not in known]
     all_other = ", ".join(f"{name.removeprefix('pos.')}={own.pop(name)}" for name in other) or "n/a"
     settings = {"pos": config.pos_name} | known | own | rest | {"pos.other": all_other}
-    return {
-        name: value if isinstance(value, bool | int | float | str) else str(value) for name, value in settings.items()
-    }
+    scalars = bool | int | float | str
+    return {name: value if isinstance(value, scalars) else str(value) for name, value in settings.items()}
 
 
 def _device_name(device: torch.device) -> str:
