@@ -13,11 +13,11 @@ from poslab.errors import UserError
 class StudyConfig(Limited):
     """Keep the tables of the study data/studies/scheme-or-recipe, choose its recipes and test its hypotheses.
 
-      Examples
-        python scripts/study.py add=runs/study/choosing       complete seeds of a sweep join the tables
-        python scripts/study.py choose=true                   recipes from the first stage; writes the second
-        python scripts/study.py verdicts=true                 H1 to H6, from the tables alone
-    python scripts/study.py page=true                     choose.md, for who has to pick a scheme
+    Examples
+      python scripts/study.py add=runs/study/choosing       complete seeds of a sweep join the tables
+      python scripts/study.py choose=true                   recipes from the first stage; writes the second
+      python scripts/study.py verdicts=true                 H1 to H6, from the tables alone
+      python scripts/study.py page=true                     choose.md, for who has to pick a scheme
     """
 
     add: list[str] = setting([], help="folders of sweeps, whose complete seeds join the tables")
@@ -34,10 +34,11 @@ def main(config: StudyConfig, typed: str) -> None:
     folder = Path(config.folder)
     if not (config.add or config.choose or config.verdicts or config.page):
         raise UserError("nothing to do: add=FOLDER, choose=true, verdicts=true or page=true")
-    print("\n".join(tables.add(config.add, folder, recipes.read_chosen(folder))))
+    for line in tables.add(config.add, folder, recipes.read_chosen(folder)):
+        print(line)
     first, second = (tables.read(folder / file) for file in tables.FILES.values())
     if config.choose:
-        chosen = recipes.write_chosen(first, folder)
+        chosen = recipes.write_chosen(first, folder, {*second["data"]})
         print(f"{len(chosen)} recipes in {folder / recipes.FILE}, and the experiments of the second stage")
     if config.verdicts:
         print(hypotheses.report(hypotheses.verdicts(first, second, config.final), second))

@@ -1,9 +1,13 @@
 """Page for an engineer who has to pick a scheme: quality, cost, limits and recipe of each, from the study's tables.
 
-Quality is that of the chosen recipes, a mean over seeds. Costs beside flash attention are those of a benchmark, with
-`scripts/benchmark.py groups=[attention]`, kept in attention.csv beside the tables. Limits are facts of the schemes.
+Quality is that of the chosen recipes, a mean over seeds; a run that diverged has the highest loss on its text, or has
+solved nothing. Costs beside flash attention are those of benchmark.json beside the tables, which
+`python scripts/benchmark.py groups=attention out=FOLDER` has made. Limits are facts of the schemes.
 """
 
+import json
+import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
@@ -21,7 +25,7 @@ from studies.hypotheses import Cells
 from studies.recipes import Chosen
 from studies.tables import BEYOND, SCHEMES, TASKS, TEXTS, trained_length
 
-FILE, COSTS = "choose.md", "attention.csv"
+FILE, COSTS = "choose.md", "benchmark.json"
 WINDOW = 64  # tokens of the texts' training
 SHAPE = ModelShape(context_length=WINDOW, embed_dim=128, num_layers=2, num_heads=4)  # of their model
 _LOSS = "window loss"
@@ -46,13 +50,24 @@ _CAN_NOT = (
 
 def write_choice(table: pd.DataFrame, chosen: Chosen, folder: Path) -> Path:
     """Write the page beside the table of the second stage, and return its file."""
-    costs = pd.read_csv(folder / COSTS, index_col="scheme") if (folder / COSTS).exists() else pd.DataFrame()
+    costs = read_costs(folder / COSTS) if (folder / COSTS).exists() else {}
     write_whole(folder / FILE, markdown("Which scheme should I take?", blocks(table, chosen, costs)))
     return folder / FILE
 
 
-def blocks(table: pd.DataFrame, chosen: Chosen, costs: pd.DataFrame) -> list[Block]:
-    """Return the page. costs: `times_flash` and `megabytes` by scheme."""
+def read_costs(file: Path) -> dict[str, list[str]]:
+    """Return of each scheme the time of its attention over that of flash, and its peak memory in megabytes."""
+    costs: dict[str, list[str]] = {}
+    for one in json.loads(file.read_text())["tables"]:
+        for title, column in ((r"float32, .* = \(1, 4, 2048, 64\)", "x flash"), ("Peak memory", "T = 2048")):
+            if re.search(title, one["title"]):
+                for entrant, row in one["rows"].items():
+                    costs.setdefault(entrant.removeprefix("poslab "), []).append(row[column])
+    return costs
+
+
+def blocks(table: pd.DataFrame, chosen: Chosen, costs: Mapping[str, Sequence[str]]) -> list[Block]:
+    """Return the page. costs: by scheme, as `read_costs` returns."""
     cells = Cells(table)
     best = {heading: _best(cells, data, metric, length) for data, metric, length, heading in (*_TASKS, *_LOSSES)}
     order = sorted(SCHEMES, key=lambda scheme: -sum(scheme in members for members in best.values()))
@@ -69,10 +84,18 @@ def blocks(table: pd.DataFrame, chosen: Chosen, costs: pd.DataFrame) -> list[Blo
 
 def _best(cells: Cells, data: str, metric: str, length: int) -> tuple[str, ...]:
     """Return the schemes of which each may be the best one; none where a figure is missing."""
-    figures = {scheme: cells.seeds((data, scheme, "chosen"), metric, length) for scheme in SCHEMES}
+    figures = {scheme: _of_seeds(cells, data, scheme, metric, length) for scheme in SCHEMES}
     if not all(figures.values()):
         return ()
     return best_set(figures, lower=metric == _LOSS, proportion=metric != _LOSS).members
+
+
+def _of_seeds(cells: Cells, data: str, scheme: str, metric: str, length: int) -> dict[int, float]:
+    """Return the figure of each seed by the chosen recipe."""
+    of = cells.table
+    losses = of.loc[(of["data"] == data) & (of["metric"] == metric) & (of["length"] == length), "value"]
+    lost = float(losses.max()) if metric == _LOSS and len(losses) else 0.0
+    return cells.seeds((data, scheme, "chosen"), metric, length, lost=lost)
 
 
 def _quality(
@@ -87,24 +110,23 @@ def _quality(
     for scheme in order:
         row: list[str | Cell] = [scheme]
         for data, metric, length, heading in columns:
-            found = cells.seeds((data, scheme, "chosen"), metric, length)
+            found = _of_seeds(cells, data, scheme, metric, length)
             row.append(Cell(format(fmean(found.values()), digits), marked=scheme in best[heading]) if found else "")
         rows.append(row)
     return Table(title, ["scheme", *(heading for *_, heading in columns)], rows, "Bold: may be the best one.")
 
 
-def _facts(cells: Cells, order: Sequence[str], chosen: Chosen, costs: pd.DataFrame) -> Table:
+def _facts(cells: Cells, order: Sequence[str], chosen: Chosen, costs: Mapping[str, Sequence[str]]) -> Table:
     rows: list[list[str | Cell]] = []
     for name in order:
         scheme = parse_scheme(schemes()[name])
         tables = initial_tables(scheme, SHAPE)
         longest, same = scheme.max_length(SHAPE), scheme.hf_equivalent(tables, SHAPE)
-        cost = [f"{costs.loc[name, key]:.2f}" if name in costs.index else "" for key in ("times_flash", "megabytes")]
         rows.append(
             [
                 name,
                 _training_time(cells, name),
-                *cost,
+                *costs.get(name, ["", ""]),
                 f"{sum(table.numel() for table in tables.values()):,}",
                 "any" if longest is None else f"{longest:,}",
                 "slides" if scheme.shift_invariant else "begins anew",
@@ -137,6 +159,7 @@ _NOTE = (
 def _training_time(cells: Cells, scheme: str) -> str:
     ratios = []
     for data in TEXTS:
-        own, rope = (cells.seeds((data, name, "default"), "wall_time_s") for name in (scheme, "rope"))
+        own, rope = (cells.seeds((data, name, "default"), "wall_time_s", lost=math.nan) for name in (scheme, "rope"))
         ratios += [own[seed] / rope[seed] for seed in own.keys() & rope.keys()]
-    return f"{median(ratios):.2f}" if ratios else ""
+    known = [ratio for ratio in ratios if math.isfinite(ratio)]  # of runs that didn't diverge
+    return f"{median(known):.2f}" if known else ""

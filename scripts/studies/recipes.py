@@ -7,7 +7,7 @@ their ratios.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,8 @@ def choose(table: pd.DataFrame) -> pd.DataFrame:
     runs["diverged"] = runs["diverged"].notna()
     runs["value"] = runs["value"].mask(runs["diverged"] | runs["value"].isna(), math.inf)
     seeds = runs.groupby(_RUN)["seed"].nunique()
+    if not len(runs):
+        raise UserError("no seed of the first stage is complete; add=FOLDER adds those of a sweep")
     if (short := seeds[seeds < runs.groupby("data")["seed"].nunique().reindex(seeds.index, level="data")]).size:
         raise UserError(f"{len(short)} recipes lack a seed, the first of {short.index[0]}: the first stage is not over")
     means = runs.groupby(_RUN, as_index=False).agg(loss=("value", "mean"), diverged=("diverged", "any"))
@@ -76,9 +78,16 @@ def read_chosen(folder: Path) -> Chosen:
     return {(row["data"], row["scheme"]): Recipe(*(row[name] for name in Recipe._fields)) for row in rows}
 
 
-def write_chosen(table: pd.DataFrame, folder: Path) -> Chosen:
-    """Choose from the table of the first stage; write the recipes beside it, and the experiments of the second."""
-    choose(table).to_csv(folder / FILE, index=False)
+def write_chosen(table: pd.DataFrame, folder: Path, confirmed: Collection[str] = ()) -> Chosen:
+    """Choose from the table of the first stage; write the recipes beside it, and the experiments of the second.
+
+    confirmed: tasks and texts of which the second stage has begun, whose recipes stay.
+    """
+    found = choose(table)
+    if confirmed and (folder / FILE).exists():
+        known = pd.read_csv(folder / FILE)
+        found = pd.concat([known[known["data"].isin(confirmed)], found[~found["data"].isin(confirmed)]])
+    found.to_csv(folder / FILE, index=False)
     chosen = read_chosen(folder)
     write_experiments(chosen)
     return chosen

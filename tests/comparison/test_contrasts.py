@@ -60,6 +60,15 @@ def test_a_contrast_that_is_shown(tmp_path: Path) -> None:
     assert verdict.row[:6] == [claim, "shown", "8", "+0.691", "0.0039", "1"]
 
 
+def test_a_length_that_another_scheme_lacks(tmp_path: Path) -> None:
+    """Also where that scheme is the best, as one whose positions end is at the lengths that it has."""
+    for seed in range(1, 6):
+        for pos, shares in (("absolute", {10: 1.0}), ("shaw", {10: 0.9, 20: 0.8}), ("nope", {10: 0.1, 20: 0.1})):
+            write_task_run(tmp_path, pos, seed, shares)
+    (verdict,) = verdicts_in(tmp_path, "{better: shaw, than: nope, data: copy, length: 20}")
+    assert verdict.said == "shown"
+
+
 def test_a_missing_seed_is_no_reason_to_show_anything(tmp_path: Path) -> None:
     """Nor is a group that is gone, where all are claimed to do something."""
     every = "{scheme: all, at_least: 0.05, data: copy, length: 10}"

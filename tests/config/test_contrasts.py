@@ -150,6 +150,8 @@ def test_contrasts_of_a_text() -> None:
     assert checked_on_text("{better: t5, than: nope, data: the-verdict.txt, metric: last_loss, length: 128}")
     with pytest.raises(UserError, match=r"length=96: tests of the-verdict\.txt are at 64, 128"):
         checked_on_text("{better: t5, than: nope, metric: last_loss, length: 96}")
+    with pytest.raises(UserError, match=r"length=null: tests of the-verdict\.txt are at no length"):
+        checked("{better: t5, than: nope, metric: last_loss}", jobs=[(f"pos={pos}",) for pos in ("t5", "nope")])
     with pytest.raises(UserError, match="metric=exact: unknown; valid: loss, last_loss"):
         checked_on_text("{better: t5, than: nope, metric: exact, length: 96}")
 

@@ -202,6 +202,8 @@ def test_the_recipe_with_the_lowest_mean_loss_is_chosen() -> None:
     assert chosen(first_stage(losses, diverged=small)) == fast
     assert chosen(first_stage(dict.fromkeys(losses, 0.2))) == usual
     assert chosen(first_stage({small: 0.1, fast: 0.1, usual: 0.3})) == fast
+    with pytest.raises(UserError, match="no seed of the first stage is complete"):
+        recipes.choose(pd.DataFrame(columns=tables.COLUMNS))
     with pytest.raises(UserError, match="1 recipes lack a seed"):
         recipes.choose(first_stage(losses).iloc[1:])
 
@@ -302,9 +304,18 @@ def test_the_page_of_a_choice(tmp_path: Path) -> None:
         for seed in CONFIRMING_TEXTS
     ]
     of_texts = pd.DataFrame(rows).astype({"length": "Int64"})
-    (tmp_path / choice.COSTS).write_text("scheme,times_flash,megabytes\nfire,4.51,165\n")
+    costs = [
+        {"title": "Attention, float32, (B, H, T, Dh) = (1, 4, 2048, 64)", "rows": {"poslab fire": {"x flash": "4.51"}}},
+        {"title": "Attention, float32, (B, H, T, Dh) = (1, 4, 4096, 64)", "rows": {"poslab fire": {"x flash": "5.1"}}},
+        {"title": "Peak memory above the inputs, MB", "rows": {"poslab fire": {"T = 2048": "165"}}},
+    ]
+    (tmp_path / choice.COSTS).write_text(json.dumps({"tables": costs}))
     chosen = {("back", "fire"): Recipe(2e-3, 0.05, 8.0), ("tinyshakespeare.txt", "fire"): Recipe(1e-3, 0.02)}
+    of_texts.loc[len(of_texts) - 1, ["value", "status"]] = [
+        np.nan,
+        "diverged",
+    ]  # the last scheme's last seed, on Python
     page = choice.write_choice(pd.concat([confirming(), of_texts]), chosen, tmp_path).read_text()
     assert "| fire |  | **0.90** |  | **0.99** |  | **0.95** |  | **0.75** |\n| nope |" in page
     assert re.search(r"\| nope \|  \|  \| \*\*2\.00\d\*\* \|  \|  \| \*\*2\.00\d\*\* \|\n", page)
-    assert "| fire |  | 4.51 | 165.00 | 396 | any | begins anew | with poslab | 0.002 | 0.001 | back |\n" in page
+    assert "| fire |  | 4.51 | 165 | 396 | any | begins anew | with poslab | 0.002 | 0.001 | back |\n" in page

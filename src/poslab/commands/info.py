@@ -19,8 +19,8 @@ from poslab.training.trainer import bfloat16_units
 WITHOUT_GPU = {
     "kernels' results, flex's gradients": "python -m pytest -m gpu",
     "backends that auto picks, and why": "python scripts/train.py --info",
-    "speed and memory of backends": "python scripts/benchmark.py groups=[attention,bfloat16] device=cuda dense=true",
-    "training steps, compiled": "python scripts/benchmark.py groups=[step,gpt2] device=cuda",
+    "speed and memory of backends": "python scripts/benchmark.py groups=attention,bfloat16 device=cuda dense=true",
+    "training steps, compiled": "python scripts/benchmark.py groups=step,gpt2 device=cuda",
 }
 
 

@@ -235,7 +235,7 @@ def _tested(contrast: Contrast, comparisons: Mapping[str, Comparison]) -> Verdic
         return Verdict(contrast, problem=problem)
     (title,) = of_data
     comparison = comparisons[title]
-    known = comparison.groups[0].known
+    known = dict.fromkeys(figure for group in comparison.groups for figure in group.known)
     metric = contrast.metric or next(iter(known))[0]
     if metric == LOSS:
         metric = next((name for name in (TEST_LOSS, LAST_VALIDATION_LOSS) if (name, None) in known), LOSS)
@@ -250,7 +250,8 @@ def _tested(contrast: Contrast, comparisons: Mapping[str, Comparison]) -> Verdic
         if contrast.scheme and contrast.values:
             here = _estimate(figure, _group(contrast.scheme, comparison.groups))
             if not contrast.tested:
-                return Verdict(contrast, problem="settings are scaled", here=here)
+                why = "settings are scaled" if contrast.source else "it has no margin, within"
+                return Verdict(contrast, problem=why, here=here)
         return Verdict(contrast, _parts(contrast, figure, comparison.groups, comparison.planned), here=here)
     except LookupError as error:
         return Verdict(contrast, problem=str(error.args[0]), here=here)

@@ -244,19 +244,17 @@ def _require_one_group(contrast: Contrast, name: str, groups: Sequence[TrainConf
 
 def _require_figure(contrast: Contrast, config: TrainConfig, metric_names: Callable[[Task], Sequence[str]]) -> None:
     """Raise SettingError if runs of this configuration won't have the metric at this length."""
-    lengths: Sequence[int | None] = ()
     if isinstance(config.data, Task):
         own = [metric.name for metric in config.data.metrics]
-        metric = contrast.metric or own[0]
+        metric, lengths = contrast.metric or own[0], config.data.test_lengths
         if metric not in (LOSS, *own):
             require_one_of([LOSS, *metric_names(config.data)], metric=metric)
-        lengths = () if metric == LOSS else config.data.test_lengths
-    elif (contrast.metric or LOSS) != LOSS:
-        require_one_of([LOSS, LAST_TOKENS_LOSS], metric=contrast.metric)
-        lengths = config.evaluation.lengths
-    if not any(map(contrast.is_of, lengths or [None])):
-        at = f"tests of {config.data_name} are at {', '.join(map(str, lengths))}" if lengths else "its figure has none"
-        raise SettingError("length", contrast.length, at)
+    else:
+        metric, lengths = contrast.metric or LOSS, config.evaluation.lengths
+        require_one_of([LOSS, LAST_TOKENS_LOSS], metric=metric)
+    if not any(map(contrast.is_of, [None] if metric == LOSS else lengths)):
+        at = f"tests of {config.data_name} are at {', '.join(map(str, lengths)) or 'no length'}"
+        raise SettingError("length", contrast.length, "its figure has none" if metric == LOSS else at)
 
 
 @dataclass(frozen=True)
