@@ -82,3 +82,13 @@ def test_what_is_left_of_each_token_is_the_product_of_later_gates() -> None:
     gates, left = found["gates"].values, found["left"].values  # (L, H, T)
     expected = [gates[..., t + 1 :].prod(-1) for t in range(9)]
     assert torch.allclose(left, torch.stack(expected, -1))
+
+
+def test_a_first_call_under_autocast() -> None:
+    """Hooks are tried in the tables' precision, whatever surrounds the call."""
+    scheme = Forgetting()
+    tables = scheme.tables(ModelShape(context_length=11, embed_dim=22, num_layers=1, num_heads=2))
+    q, k, v = torch.randn(3, 1, 2, 11, 11)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = scheme_attention(scheme, tables, q, k, v, x=torch.randn(1, 11, 22))
+    assert out.isfinite().all()

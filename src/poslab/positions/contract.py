@@ -71,7 +71,7 @@ def check_hooks(scheme: PositionScheme, tables: Tables, shape: ModelShape, layer
     device = next((table.device for table in tables.values()), torch.empty(0).device)
     if type(scheme) is PositionScheme or device.type == "meta":
         return
-    with torch.no_grad():
+    with torch.no_grad(), torch.autocast(device.type, enabled=False):
         checker = HookChecker(scheme, tables, shape, device)
         checker.check_without_layer()
         for layer in range(shape.num_layers) if layers is None else layers:
