@@ -17,7 +17,6 @@ from poslab.config.contrasts import checked_contrasts, register
 from poslab.config.files import require_writable
 from poslab.distributed import launch
 from poslab.errors import UserError
-from poslab.processors import busy_with_others
 from poslab.report.terminal import clock, table
 from poslab.runs.folder import RunFolder
 from poslab.runs.plan import add_to_plan
@@ -52,9 +51,6 @@ def run_sweep(
     print(f"{name}: {counted}; runs in {folder}", flush=True)
     if failed := [job.problem for job in jobs if job.problem and not job.impossible]:
         print(f"note: {len(failed)} can't be run: {failed[0]}", flush=True)
-    if any(job.config is not None and job.config.settings.threads is None for job in left):
-        for note in busy_with_others():
-            print(f"note: {note}", flush=True)
     add_to_plan(folder, planned_groups(jobs))
     if contrasts:
         require_writable("run_dir", folder)

@@ -20,7 +20,7 @@ from poslab.data.module import DataModule
 from poslab.distributed import cluster_environment, launch
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.scoring import Scoring
-from poslab.processors import busy_with_others, compiler_problem
+from poslab.processors import compiler_problem
 from poslab.runs.checkpoint import choose_device
 from poslab.runs.folder import RunFolder
 from poslab.signals import StopRequest
@@ -208,8 +208,6 @@ def run_warnings(config: TrainConfig, trainer: Trainer) -> list[str]:
     notes = config.pos.warnings(replace(config.model.shape, context_length=reach))
     notes += slow_precision(config.trainer, trainer.strategy.root_device)
     notes += missing_compiler(config.model, config.trainer)
-    if config.settings.threads is None and trainer.world_size == 1:
-        notes += busy_with_others()
     return notes
 
 
