@@ -72,5 +72,5 @@ def test_links_and_pictures_exist(page: Path) -> None:
 
 
 def test_what_is_cited_is_this_version() -> None:
-    cited = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+    cited = yaml.safe_load((REPOSITORY / ".github/CITATION.cff").read_text())
     assert (cited["title"], cited["version"]) == ("poslab", __version__)
