@@ -21,7 +21,7 @@ class StudyConfig(Limited):
     """
 
     add: list[str] = setting([], help="folders of sweeps, whose complete seeds join the tables")
-    choose: bool = setting(False, help="chooses recipes from the first stage, and writes the second to configs/experiment")
+    choose: bool = setting(False, help="chooses recipes from the first stage, and writes the experiments of the second")
     verdicts: bool = setting(False, help="tests the hypotheses; before all seeds are there, shows what is")
     final: bool = setting(False, help="tests with the seeds that are there: no more will come")
     page: bool = setting(False, help="writes choose.md: quality, cost, limits and recipe of each scheme")
