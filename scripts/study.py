@@ -17,19 +17,19 @@ class StudyConfig(Limited):
       python scripts/study.py add=runs/study/choosing       complete seeds of a sweep join the tables
       python scripts/study.py choose=true                   recipes from the first stage; writes the second
       python scripts/study.py verdicts=true                 H1 to H6, from the tables alone
-      python scripts/study.py page=true                     choose.md, for who has to pick a scheme
+      python scripts/study.py page=true                     the figure, and choose.md for who has to pick a scheme
     """
 
     add: list[str] = setting([], help="folders of sweeps, whose complete seeds join the tables")
     choose: bool = setting(False, help="chooses recipes from the first stage, and writes the experiments of the second")
     verdicts: bool = setting(False, help="tests the hypotheses; before all seeds are there, shows what is")
     final: bool = setting(False, help="tests with the seeds that are there: no more will come")
-    page: bool = setting(False, help="writes choose.md: quality, cost, limits and recipe of each scheme")
+    page: bool = setting(False, help="writes figure.png, and choose.md: quality, cost, limits, recipes")
     folder: str = setting("data/studies/scheme-or-recipe", help="where the tables are")
 
 
 def main(config: StudyConfig, typed: str) -> None:
-    from studies import choice, hypotheses, recipes, tables  # after the checks
+    from studies import choice, figure, hypotheses, recipes, tables  # after the checks
 
     folder = Path(config.folder)
     if not (config.add or config.choose or config.verdicts or config.page):
@@ -43,6 +43,7 @@ def main(config: StudyConfig, typed: str) -> None:
     if config.verdicts:
         print(hypotheses.report(hypotheses.verdicts(first, second, config.final), second))
     if config.page:
+        print(figure.write_figure(second, folder))
         print(choice.write_choice(second, recipes.read_chosen(folder), folder))
 
 

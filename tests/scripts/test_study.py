@@ -19,8 +19,8 @@ from poslab.config.train import parse
 from poslab.errors import UserError
 from poslab.runs.load import read_runs
 from poslab.runs.plan import PlannedGroup, add_to_plan, keys_of
-from poslab.statistics.table import read_table
-from studies import choice, hypotheses, recipes, tables
+from poslab.statistics.table import DIVERGED, read_table
+from studies import choice, figure, hypotheses, recipes, tables
 from studies.hypotheses import NOT_SHOWN, NOT_TESTED, OPPOSITE, SHOWN
 from studies.tables import CHOOSING, CONFIRMING, CONFIRMING_TEXTS, COUNTED, SCHEMES, TASKS, TEXTS, Recipe
 
@@ -319,3 +319,18 @@ def test_the_page_of_a_choice(tmp_path: Path) -> None:
     assert "| fire |  | **0.90** |  | **0.99** |  | **0.95** |  | **0.75** |\n| nope |" in page
     assert re.search(r"\| nope \|  \|  \| \*\*2\.00\d\*\* \|  \|  \| \*\*2\.00\d\*\* \|\n", page)
     assert "| fire |  | 4.51 | 165 | 396 | any | begins anew | with poslab | 0.002 | 0.001 | back |\n" in page
+
+
+def test_the_figure_shows_both_recipes_where_there_are_seeds(tmp_path: Path) -> None:
+    table = confirming(back_chosen=lambda scheme, seed: 0.25)
+    table = table[table["data"].isin(["back", "majority"])]
+    table.loc[(table["scheme"] == "fire") & (table["data"] == "back"), ["value", "status"]] = [pd.NA, DIVERGED]
+    panels = {axes.get_title(): axes for axes in figure.draw(table).axes if axes.get_title()}
+    assert [*panels] == ["back, 2 x: examples right", "majority, 2 x: examples right"]
+    default, chosen = (
+        line.get_xdata() for line in panels["back, 2 x: examples right"].lines if line.get_marker() == "o"
+    )
+    assert default[SCHEMES.index("t5")] == pytest.approx(SCHEMES.index("t5") / 10, abs=0.02)
+    assert chosen[SCHEMES.index("t5")] == pytest.approx(0.25, abs=0.02)
+    assert chosen[SCHEMES.index("fire")] == 0
+    assert figure.write_figure(table, tmp_path).read_bytes() == figure.write_figure(table, tmp_path).read_bytes()

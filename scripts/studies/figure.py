@@ -1,0 +1,84 @@
+"""Main figure of the study: what each scheme reaches by the default and by its own recipe, from the tables alone."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from studies.hypotheses import Cells
+from studies.tables import BEYOND, CONTROL, SCHEMES, TEXTS, TWIN
+
+FILE = "figure.png"
+RECIPES = {"default": "white", "chosen": "#0072B2"}  # and what fills their dots
+_COLUMNS = 4
+
+
+def write_figure(table: pd.DataFrame, folder: Path) -> Path:
+    """Draw the figure beside the table of the second stage, and return its file."""
+    draw(table).savefig(folder / FILE, dpi=110, metadata={"Software": None})
+    return folder / FILE
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw a panel for each task and text that has seeds: their means by both recipes, and each seed as a small dot."""
+    cells = Cells(table)
+    found = {title: _by_recipe(cells, data, metric, length) for title, data, metric, length in _panels()}
+    panels = {title: figures for title, figures in found.items() if any(map(any, figures.values()))}
+    rows = -(-len(panels) // _COLUMNS) or 1
+    figure = Figure(figsize=(3 * min(_COLUMNS, len(panels) or 1) + 0.8, 3.1 * rows), layout="constrained")
+    grid = figure.subplots(rows, min(_COLUMNS, len(panels) or 1), sharey=True, squeeze=False).flatten()
+    for axes, (title, figures) in zip(grid, panels.items(), strict=False):
+        _draw_panel(axes, figures)
+        if title.endswith("right"):
+            axes.set_xlim(-0.04, 1.04)
+        axes.set_title(title, fontsize=9)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    grid[0].set_yticks(range(len(_names())), _names(), fontsize=8)
+    grid[0].invert_yaxis()
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
+    return figure
+
+
+def _names() -> list[str]:
+    return [*SCHEMES, TWIN]
+
+
+def _panels() -> list[tuple[str, str, str, int]]:
+    """Return title, task or text, metric and length of each panel."""
+    tasks = [(f"{data}, 2 x: examples right", data, "exact", BEYOND[data]) for data in BEYOND if data != CONTROL]
+    texts = [
+        (f"{option.split('_')[0]}, {'in range' if times == 1 else f'{times} x'}: loss", data, "window loss", 64 * times)
+        for data, option in TEXTS.items()
+        for times in (1, 8)
+    ]
+    return tasks + texts
+
+
+def _by_recipe(cells: Cells, data: str, metric: str, length: int) -> dict[str, list[list[float]]]:
+    """Return by recipe the figures of each scheme's seeds; a run that diverged has solved nothing, and has no loss."""
+    lost = 0.0 if metric == "exact" else math.nan
+    return {
+        recipe: [
+            [*filter(math.isfinite, cells.seeds((data, scheme, recipe), metric, length, lost=lost).values())]
+            for scheme in _names()
+        ]
+        for recipe in RECIPES
+    }
+
+
+def _draw_panel(axes: Axes, figures: Mapping[str, list[list[float]]]) -> None:
+    means = {recipe: [fmean(seeds) if seeds else math.nan for seeds in of] for recipe, of in figures.items()}
+    for place, ends in enumerate(zip(*means.values(), strict=True)):
+        axes.plot(ends, [place, place], color="0.7", linewidth=1.5, zorder=1)
+    for recipe, fill in RECIPES.items():
+        for place, seeds in enumerate(figures[recipe]):
+            below = 0.18 if recipe == "default" else -0.18
+            axes.plot(seeds, [place + below] * len(seeds), "|", color=fill if fill != "white" else "0.5", markersize=4)
+        axes.plot(means[recipe], range(len(means[recipe])), "o", color="#0072B2", markerfacecolor=fill, label=recipe)
+    axes.grid(axis="x", alpha=0.3)
+    axes.tick_params(axis="x", labelsize=8)
