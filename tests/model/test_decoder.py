@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -151,6 +152,22 @@ def test_what_does_not_compile_trains_uncompiled(monkeypatch: pytest.MonkeyPatch
     with pytest.warns(UserWarning, match="^trains uncompiled, to the same result; torch says: no kernel$"):
         assert torch.equal(model(tokens), expected)
     assert torch.equal(model(tokens), expected)  # without another warning
+
+
+@pytest.mark.slow
+def test_many_models_of_a_process_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[torch.fx.GraphModule] = []
+
+    def note(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=note))
+    sizes = range(2, 20, 2)
+    for embed_dim in sizes:
+        model = GPT(dropout=0.0, compile=True, **(SMALL | {"embed_dim": embed_dim, "num_layers": 1}))
+        model.hidden(torch.zeros(2, 8, dtype=torch.int64))
+    assert len(compiled) == len(sizes)
 
 
 def test_generation_refuses_a_diverged_model() -> None:

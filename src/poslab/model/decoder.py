@@ -95,7 +95,10 @@ class GPT(PositionedModule):
         self.position_tables = nn.Module()
         for name, table in tables.items():
             self.position_tables.register_parameter(name, nn.Parameter(table))
-        self._compiled = torch.compile(self._hidden_of_row) if compile else None
+        self._compiled: Callable[..., Tensor] | None = None
+        if compile:
+            # By itself, or of many models in a process only the first ones would be compiled.
+            self._compiled = torch.compile(self._hidden_of_row, isolate_recompiles=True)  # type: ignore[call-overload]
         if attention_backend != "auto":
             check_backend(attention_backend, self.attention_parts(), dropout, option="attention_backend")
 

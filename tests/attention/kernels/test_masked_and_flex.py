@@ -1,6 +1,7 @@
 """Backends for GPUs against the dense reference: on a CPU, where flex computes as torch's eager formula; marked gpu, as
 they run there."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -107,6 +108,23 @@ def test_compiled_flex(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> N
         expected = attend(*(x.double() for x in qkv), terms, window=90, backend="reference")
     assert out.dtype == dtype
     assert_near([out], [expected], 1e-5 if dtype == torch.float32 else 2**-6)
+
+
+@pytest.mark.slow
+def test_a_process_may_compile_many_kinds_of_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After torch's own limit of 8 the others would be computed densely."""
+    torch._dynamo.reset()
+    compiled: list[torch.fx.GraphModule] = []
+
+    def note(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=note))
+    kernel = _compiled.__wrapped__()
+    for heads in range(1, 10):
+        kernel(*torch.zeros(3, 1, heads, 8, 16))
+    assert len(compiled) == 9
 
 
 @pytest.mark.gpu

@@ -48,7 +48,7 @@ def flex_spec_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) ->
 @cache
 def _compiled() -> Callable[..., Tensor]:
     # A process may meet many schemes and lengths. After the default of 8 torch would compute them densely.
-    return torch.compile(flex_attention, recompile_limit=64)
+    return torch.compile(flex_attention, recompile_limit=64)  # type: ignore[call-overload]
 
 
 def _addends(q: Tensor, k: Tensor, spec: AttentionSpec) -> list[Addend]:
