@@ -131,6 +131,12 @@ class LastLayerOnly(PositionScheme):
         return RelativeTerms(0, 1, values=torch.zeros(2, shape.head_dim)) if layer == 1 else None
 
 
+@dataclass(frozen=True)
+class KeysByDistance(PositionScheme):
+    def relative(self, tables: Any, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
+        return RelativeTerms(0, 1, keys=torch.zeros(2, shape.head_dim))
+
+
 def test_every_layer_is_asked_for_its_backend() -> None:
     with pytest.raises(SettingError, match=r"^attention_backend=sdpa: can't compute values; "):
         GPT(LastLayerOnly(), attention_backend="sdpa", **SMALL)
@@ -138,6 +144,15 @@ def test_every_layer_is_asked_for_its_backend() -> None:
     assert training_backend(model, cpu) == "blockwise, sdpa"
     assert training_backend(GPT(LastLayerOnly(), **SMALL), cpu) == "reference"
     assert training_backend(GPT(dropout=0.0, attention_backend="blockwise", **SMALL), cpu) == "blockwise"
+
+
+@pytest.mark.parametrize(("dtype", "backend"), [(torch.float32, "flex"), (torch.float64, "blockwise")])
+def test_a_gpu_compiles_no_attention_in_float64(
+    dtype: torch.dtype, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("poslab.attention.dispatch.compiler_problem", lambda device: None)
+    model = GPT(KeysByDistance(), dropout=0.0, **(SMALL | {"context_length": 200})).to(dtype)
+    assert training_backend(model, torch.device("cuda")) == backend
 
 
 def test_what_does_not_compile_trains_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:

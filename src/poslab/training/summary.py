@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -96,8 +95,8 @@ def training_choices(model: GPT, device: torch.device) -> set[Choice]:
     if attention.backend != "auto":
         return {Choice(attention.backend, "model.attention_backend")}
     length = model.shape.context_length
-    choose = partial(choose_backend, query_length=length, dropout_p=attention.dropout_p, device=device)
-    return {choose(model.attention_parts(terms)) for terms in model.relative_terms(length)}
+    how = attention.dropout_p, device, model.token_embedding.weight.dtype != torch.float64
+    return {choose_backend(model.attention_parts(terms), length, *how) for terms in model.relative_terms(length)}
 
 
 def words(choices: set[Choice]) -> str:

@@ -93,12 +93,12 @@ def _train(config: TrainConfig, earlier: ResumedRun | None, world_size: int, hel
 
     every, stop = min(config.trainer.log_every_n_steps, train_batches), StopRequest()
     trainer = make_trainer(config, folder, every, scoring, stop, world_size)
+    # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
+    trainer.precision_plugin.convert_module(module)
     if trainer.is_global_zero:
         notes = run_warnings(config, trainer) + (earlier.notes if earlier else [])
         backends = words(training_choices(module.model, trainer.strategy.root_device))
         introduce(module, data, folder, backends, notes, earlier.state.step if earlier else None)
-    # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
-    trainer.precision_plugin.convert_module(module)
 
     with resume_hints(folder, config):
         if trainer.is_global_zero:
