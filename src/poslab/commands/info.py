@@ -17,7 +17,7 @@ from poslab.training.trainer import bfloat16_units
 
 # What no machine of poslab's own can test, and the command that does.
 WITHOUT_GPU = {
-    "kernels' results, flex's gradients": "python -m pytest -m gpu",
+    "kernels' results, flex's gradients": "python -m pytest -m gpu -n0",
     "backends that auto picks, and why": "python scripts/train.py --info",
     "speed and memory of backends": "python scripts/benchmark.py groups=attention,bfloat16 device=cuda dense=true",
     "training steps, compiled": "python scripts/benchmark.py groups=step,gpt2 device=cuda",
