@@ -23,9 +23,6 @@ from poslab.attention.reference import AttentionSpec, without_autocast
 
 Addend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # of (b, h, i, j)
 _LEAST = 16  # numbers of a head, in torch's kernels
-# Or torch's kernels load ahead what is added to scores, by steps that it has chosen without that: in float32, with keys
-# by distance and 64 numbers of a head, into 112 KiB of shared memory, where a graphics card has 99.
-_OPTIONS: Any = {"num_stages": 1}
 
 
 def flex_spec_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> Tensor:
@@ -41,7 +38,7 @@ def flex_spec_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) ->
     compiled = q.device.type == "cuda" and not torch.compiler.is_compiling()
     kernel: Any = _compiled() if compiled else flex_attention
     seen = _block_mask(spec, q, k.shape[-2])
-    out: Tensor = kernel(q, k, wide_v, score_mod if added else None, seen, scale=spec.scale, kernel_options=_OPTIONS)
+    out: Tensor = kernel(q, k, wide_v, score_mod if added else None, seen, scale=spec.scale)
     return out[..., : v.shape[-1]]
 
 
