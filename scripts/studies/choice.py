@@ -75,8 +75,8 @@ def blocks(table: pd.DataFrame, chosen: Chosen, costs: Mapping[str, Sequence[str
     known = sum(bool(members) for members in best.values())
     return [
         Text(f"Of {known} columns below a scheme may be the best one in (95 % confidence): {', '.join(wins)}."),
-        _quality("Tasks: share of examples with all answers right", cells, _TASKS, order, best, ".2f"),
-        _quality("Texts: loss, nats per character", cells, _LOSSES, order, best, ".3f"),
+        *_quality("Tasks: share of examples with all answers right", cells, _TASKS, order, best, ".2f"),
+        *_quality("Texts: loss, nats per character", cells, _LOSSES, order, best, ".3f"),
         _facts(cells, order, chosen, costs),
         Heading("What these tables can't say", [Bullets(_CAN_NOT)]),
     ]
@@ -105,15 +105,20 @@ def _quality(
     order: Sequence[str],
     best: Mapping[str, Sequence[str]],
     digits: str,
-) -> Table:
+) -> list[Table]:
+    """Return a table of the columns that all schemes have seeds of; no table without one."""
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    for data, metric, length, heading in columns:
+        figures = {scheme: _of_seeds(cells, data, scheme, metric, length) for scheme in order}
+        if all(figures.values()):
+            found[heading] = figures
     rows: list[list[str | Cell]] = []
     for scheme in order:
         row: list[str | Cell] = [scheme]
-        for data, metric, length, heading in columns:
-            found = _of_seeds(cells, data, scheme, metric, length)
-            row.append(Cell(format(fmean(found.values()), digits), marked=scheme in best[heading]) if found else "")
+        for heading, figures in found.items():
+            row.append(Cell(format(fmean(figures[scheme].values()), digits), marked=scheme in best[heading]))
         rows.append(row)
-    return Table(title, ["scheme", *(heading for *_, heading in columns)], rows, "Bold: may be the best one.")
+    return [Table(title, ["scheme", *found], rows, "Bold: may be the best one.")] if found else []
 
 
 def _facts(cells: Cells, order: Sequence[str], chosen: Chosen, costs: Mapping[str, Sequence[str]]) -> Table:
