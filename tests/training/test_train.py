@@ -138,6 +138,8 @@ def test_pictures_are_drawn_ever_more_rarely_and_of_the_last_weights(
     assert [image.step for image in events_of(folder).Images("attention")] == [3, 6, 9]
     resume(folder, "trainer.max_epochs=5")
     assert [image.step for image in events_of(folder).Images("attention")] == [3, 6, 12, 15]
+    run(tmp_path / "last", "pos=nope", "trainer.max_epochs=3", "sample.pictures=last")
+    assert [image.step for image in events_of(tmp_path / "last").Images("attention")] == [9]
 
 
 def hparams_of(folder: Path) -> tuple[str, dict[str, object]]:

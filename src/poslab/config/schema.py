@@ -181,12 +181,14 @@ class TrainerConfig(Limited):
 
 @dataclass
 class SampleConfig(Limited):
-    """Sampled text at every epoch; `prompt` null means how the validation text begins."""
+    """Sampled text at every validation, `prompt` null means how the validation text begins; pictures, at validations
+    whose step doubles ("doubling"), or of the last weights alone ("last")."""
 
     prompt: str | None = setting(None, role=Role.OUTPUT)
     new_tokens: int = setting(32, role=Role.OUTPUT, least=0)
     temperature: float = setting(0.8, role=Role.OUTPUT, least=0)
     top_k: int | None = setting(40, role=Role.OUTPUT, least=1)
+    pictures: str = setting("doubling", role=Role.OUTPUT, choices=("doubling", "last"))
 
 
 MOST_TOKENS = 12_288  # of a text at each length: two models' difference on them has a standard error below 0.006 nats

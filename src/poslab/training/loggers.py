@@ -178,7 +178,8 @@ class Pictures(Callback):
     """Callback that draws what the scheme has learned and where the model looks in the samples' prompt.
 
     At the first validation, at those whose step is at least twice that of the picture before, and at the last: a
-    picture takes as long as fifty steps of a small model, which learns ever more slowly.
+    picture takes as long as fifty steps of a small model, which learns ever more slowly. `sample.pictures=last`: there
+    alone.
     """
 
     def __init__(self, scoring: Scoring[Any]) -> None:
@@ -188,7 +189,7 @@ class Pictures(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.validated = trainer.global_step
-        if self.validated >= 2 * self.drawn:
+        if self.validated >= 2 * self.drawn and ours(pl_module).config.sample.pictures == "doubling":
             self._draw(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
