@@ -43,7 +43,8 @@ _LOSSES = [
 _CAN_NOT = (
     "The models are small (one or two layers, 64 or 128 dimensions) and trained for minutes: which scheme a large "
     "model needs is another question, and the published answers to it differ.",
-    "Quality is that of the best of the recipes that were tried. A recipe beyond their edge may be better.",
+    "Quality is that of the recipe with the lowest validation loss in the training range, in the first stage: it need "
+    "not be the best one at 2 x or 8 x, and one beyond those that were tried may be better.",
     "Times and memory are of one attention layer on one machine, by poslab's kernels; on another one measure them.",
 )
 
@@ -70,16 +71,39 @@ def blocks(table: pd.DataFrame, chosen: Chosen, costs: Mapping[str, Sequence[str
     """Return the page. costs: by scheme, as `read_costs` returns."""
     cells = Cells(table)
     best = {heading: _best(cells, data, metric, length) for data, metric, length, heading in (*_TASKS, *_LOSSES)}
-    order = sorted(SCHEMES, key=lambda scheme: -sum(scheme in members for members in best.values()))
-    wins = [f"{scheme} {sum(scheme in members for members in best.values())}" for scheme in order]
-    known = sum(bool(members) for members in best.values())
+    counted = [members for heading, members in best.items() if members and not heading.startswith("majority")]
+    right = {scheme: _mean_right(cells, scheme) for scheme in SCHEMES}
+    order = sorted(SCHEMES, key=lambda scheme: (-sum(scheme in members for members in counted), -right[scheme]))
+    wins = [f"{scheme} {sum(scheme in members for members in counted)}" for scheme in order]
+    seeds = {data: _seeds_of(cells, data) for data in (*TASKS, *TEXTS)}
+    there = ", ".join(f"{TEXTS.get(data, data)} (n = {n})" for data, n in seeds.items() if n)
+    missing = ", ".join(TEXTS.get(data, data) for data, n in seeds.items() if not n)
     return [
-        Text(f"Of {known} columns below a scheme may be the best one in (95 % confidence): {', '.join(wins)}."),
+        Text(
+            f"Means over seeds, by each scheme's chosen recipe ([how](README.md)): {there}."
+            + f" Not run yet: {missing}." * bool(missing)
+        ),
+        Text(
+            f"Of {len(counted)} columns below, without those of `majority`, where position decides nothing, a scheme "
+            f"may be the best one in (95 % confidence for each column): {', '.join(wins)}."
+        ),
         *_quality("Tasks: share of examples with all answers right", cells, _TASKS, order, best, ".2f"),
         *_quality("Texts: loss, nats per character", cells, _LOSSES, order, best, ".3f"),
         _facts(cells, order, chosen, costs),
         Heading("What these tables can't say", [Bullets(_CAN_NOT)]),
     ]
+
+
+def _seeds_of(cells: Cells, data: str) -> int:
+    """Return how many seeds of the second stage there are."""
+    of = cells.table
+    return int(of.loc[(of["data"] == data) & (of["recipe"] == "chosen"), "seed"].nunique())
+
+
+def _mean_right(cells: Cells, scheme: str) -> float:
+    """Return the mean share of right examples over the columns of tasks, which decides between equals."""
+    found = [_of_seeds(cells, data, scheme, metric, length) for data, metric, length, _ in _TASKS]
+    return fmean([fmean(figures.values()) for figures in found if figures] or [0.0])
 
 
 def _best(cells: Cells, data: str, metric: str, length: int) -> tuple[str, ...]:
@@ -139,8 +163,10 @@ def _facts(cells: Cells, order: Sequence[str], chosen: Chosen, costs: Mapping[st
                 *_recipes(name, chosen),
             ]
         )
-    heading = ["scheme", "training / rope", "attention / flash", "MB", "parameters", "longest input", "cache", "export"]
-    return Table("Cost, limits and recipe", [*heading, "rate, tasks", "rate, texts", "8 x for tables"], rows, _NOTE)
+    shown = [place for place in range(len(_FACTS)) if any(row[place] for row in rows)]
+    columns, notes = [[*_FACTS][place] for place in shown], [[*_FACTS.values()][place] for place in shown]
+    rows = [[row[place] for place in shown] for row in rows]
+    return Table("Cost, limits and recipe", columns, rows, " ".join(filter(None, notes)))
 
 
 def _recipes(scheme: str, chosen: Chosen) -> list[str]:
@@ -153,12 +179,19 @@ def _recipes(scheme: str, chosen: Chosen) -> list[str]:
     return [*(", ".join(f"{rate:g}" for rate in sorted(of)) for of in rates), ", ".join(faster)]
 
 
-_NOTE = (
-    "Training: median ratio of the time of runs on the texts, evaluation included. Attention: forward and backward "
-    "pass of one layer at (1, 4, 2048, 64), and memory above its inputs. Longest input: of a model of 64 tokens. "
-    "Cache: past the training length it slides along, or is computed anew. Rates: the learning rates that were "
-    "chosen, over all tasks, or texts; where what a scheme learns of positions has 8 times that of the rest."
-)
+_FACTS = {  # columns, and what is said of them
+    "scheme": "",
+    "training / rope": "Training: median ratio of the time of runs on the texts, evaluation included.",
+    "attention / flash": "Attention: forward and backward pass of one layer at (1, 4, 2048, 64); a tenth is noise.",
+    "MB": "MB: its memory above its inputs.",
+    "parameters": "",
+    "longest input": "Longest input: of a model of 64 tokens.",
+    "cache": "Cache: past the training length it slides along, or is computed anew.",
+    "export": "",
+    "rate, tasks": "Rates: the learning rates that were chosen, over all tasks, or texts.",
+    "rate, texts": "",
+    "8 x for tables": "8 x: where what a scheme learns of positions has 8 times the rate of the rest.",
+}
 
 
 def _training_time(cells: Cells, scheme: str) -> str:

@@ -43,7 +43,8 @@ Chosen = dict[tuple[str, str], Recipe]
 
 def choose(table: pd.DataFrame) -> pd.DataFrame:
     """Return the chosen recipe of each scheme, by data: its mean loss, how many recipes were tried, and in how many a
-    run diverged. Raises UserError where a recipe lacks a seed that any other of the data has."""
+    run diverged; nothing of a text with one seed. Raises UserError where a recipe lacks a seed that any other of the
+    data has."""
     runs = table[[*_RUN, "seed"]].drop_duplicates()
     losses = table[table["metric"] == BEST_VALIDATION_LOSS][[*_RUN, "seed", "value"]]
     diverged = table[table["status"] == DIVERGED][[*_RUN, "seed"]].drop_duplicates().assign(diverged=True)
@@ -55,6 +56,7 @@ def choose(table: pd.DataFrame) -> pd.DataFrame:
         raise UserError("no seed of the first stage is complete; add=FOLDER adds those of a sweep")
     if (short := seeds[seeds < runs.groupby("data")["seed"].nunique().reindex(seeds.index, level="data")]).size:
         raise UserError(f"{len(short)} recipes lack a seed, the first of {short.index[0]}: the first stage is not over")
+    runs = runs[~runs["data"].isin([text for text in TEXTS if runs.loc[runs["data"] == text, "seed"].nunique() < 2])]
     means = runs.groupby(_RUN, as_index=False).agg(loss=("value", "mean"), diverged=("diverged", "any"))
     chosen = []
     for (data, scheme), of_scheme in means.groupby(["data", "scheme"]):

@@ -19,7 +19,7 @@ from poslab.config.train import parse
 from poslab.errors import UserError
 from poslab.runs.load import read_runs
 from poslab.runs.plan import PlannedGroup, add_to_plan, keys_of
-from poslab.statistics.table import DIVERGED, read_table
+from poslab.statistics.table import BEST_VALIDATION_LOSS, DIVERGED, read_table
 from studies import choice, figure, hypotheses, recipes, tables
 from studies.hypotheses import NOT_SHOWN, NOT_TESTED, OPPOSITE, SHOWN
 from studies.tables import CHOOSING, CONFIRMING, CONFIRMING_TEXTS, COUNTED, SCHEMES, TASKS, TEXTS, Recipe
@@ -292,6 +292,11 @@ def test_a_diverged_run_is_in_the_table(sweep: Path) -> None:
     assert len(lost) == 2
 
 
+def test_one_seed_chooses_for_tasks_but_not_for_texts() -> None:
+    losses = [row(data, "t5", "grid", 1, BEST_VALIDATION_LOSS, 1.0) for data in ("back", *TEXTS)]
+    assert [*recipes.choose(pd.DataFrame(losses))["data"]] == ["back"]
+
+
 # The page for who has to pick a scheme
 
 
@@ -318,7 +323,7 @@ def test_the_page_of_a_choice(tmp_path: Path) -> None:
     page = choice.write_choice(pd.concat([confirming(), of_texts]), chosen, tmp_path).read_text()
     assert "| fire | **0.90** | **0.99** | **0.95** | **0.75** |\n| nope |" in page
     assert re.search(r"\| nope \| \*\*2\.00\d\*\* \| \*\*2\.00\d\*\* \|\n", page)
-    assert "| fire |  | 4.51 | 165 | 396 | any | begins anew | with poslab | 0.002 | 0.001 | back |\n" in page
+    assert "| fire | 4.51 | 165 | 396 | any | begins anew | with poslab | 0.002 | 0.001 | back |\n" in page
 
 
 def test_the_figure_shows_both_recipes_where_there_are_seeds(tmp_path: Path) -> None:
