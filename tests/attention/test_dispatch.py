@@ -148,16 +148,16 @@ def test_choice_of_backend(
     why: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dispatch, "compiler_problem", lambda device: None)
+    monkeypatch.setattr(dispatch, "flex_problem", lambda device: None)
     choice = choose_backend(parts, queries, dropout_p=dropout_p, device=torch.device(device))
     assert choice.name == backend
     assert why in choice.why
 
 
 def test_without_a_compiler_blocks_take_the_place_of_flex(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "compiler_problem", lambda device: f"no compiler for {device}")
+    monkeypatch.setattr(dispatch, "flex_problem", lambda device: f"no compiler for {device}")
     choice = choose_backend({"keys"}, 256, dropout_p=0.0, device=torch.device("cuda"))
-    assert choice == ("blockwise", "flex needs torch.compile, which says: no compiler for cuda")
+    assert choice == ("blockwise", "flex does not compile; torch says: no compiler for cuda")
 
 
 def test_unusable_backends_are_refused() -> None:

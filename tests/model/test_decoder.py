@@ -150,7 +150,7 @@ def test_every_layer_is_asked_for_its_backend() -> None:
 def test_a_gpu_compiles_no_attention_in_float64(
     dtype: torch.dtype, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("poslab.attention.dispatch.compiler_problem", lambda device: None)
+    monkeypatch.setattr("poslab.attention.dispatch.flex_problem", lambda device: None)
     model = GPT(KeysByDistance(), dropout=0.0, **(SMALL | {"context_length": 200})).to(dtype)
     assert training_backend(model, torch.device("cuda")) == backend
 
@@ -167,6 +167,24 @@ def test_what_does_not_compile_trains_uncompiled(monkeypatch: pytest.MonkeyPatch
     with pytest.warns(UserWarning, match="^trains uncompiled, to the same result; torch says: no kernel$"):
         assert torch.equal(model(tokens), expected)
     assert torch.equal(model(tokens), expected)  # without another warning
+
+
+@pytest.mark.slow
+def test_what_compiles_forward_only_trains_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backward pass that can't be compiled is found in the forward pass, where there is still another way."""
+
+    from functorch.compile import nop
+    from torch._dynamo.backends.common import aot_autograd
+
+    def no_kernel(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        raise ValueError("no kernel")
+
+    backend = aot_autograd(fw_compiler=nop, bw_compiler=no_kernel)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    model, tokens = GPT(dropout=0.0, compile=True, **SMALL), torch.randint(SMALL["vocab_size"], (2, 8))
+    with pytest.warns(UserWarning, match="^trains uncompiled, to the same result; torch says: ValueError: no kernel$"):
+        model(tokens).sum().backward()
+    assert model.token_embedding.weight.grad is not None
 
 
 @pytest.mark.slow

@@ -12,13 +12,12 @@ from torch import Tensor
 from poslab.attention.blocks import BLOCK
 from poslab.attention.kernels.blockwise import blockwise_attention
 from poslab.attention.kernels.decode import decode_attention, is_decoding
-from poslab.attention.kernels.flex import flex_spec_attention
+from poslab.attention.kernels.flex import flex_problem, flex_spec_attention
 from poslab.attention.kernels.pairwise import pairwise_attention
 from poslab.attention.kernels.sdpa import sdpa_attention
 from poslab.attention.reference import AttentionSpec, Pairwise, reference_attention, without_autocast
 from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS, RelativeTerms
-from poslab.processors import compiler_problem
 
 
 def attend(
@@ -122,7 +121,7 @@ def choose_backend(
         CUDA, others    nothing                                      any              sdpa
         CPU             nothing, no dropout                          any              sdpa
         CUDA            a bias by distance, a window                 to 2,048         sdpa, with a mask
-        CUDA            keys or queries by distance, a bias of       128 and more     flex, where torch.compile works
+        CUDA            keys or queries by distance, a bias of       128 and more     flex, where torch compiles it
                         keys, padding, too; no dropout
         any             anything else                                to 127           reference
         any             anything else                                128 and more     blockwise
@@ -151,8 +150,8 @@ def _flex_problem(parts: Set[str], dropout_p: float, may_compile: bool) -> str |
         return "flex would be compiled for one length, or for float64"
     if torch.compiler.is_compiling():
         return None
-    problem = compiler_problem("cuda")
-    return problem and f"flex needs torch.compile, which says: {problem}"
+    problem = flex_problem("cuda")
+    return problem and f"flex does not compile; torch says: {problem}"
 
 
 def _hiding_window(

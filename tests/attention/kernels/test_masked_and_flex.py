@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.attention import flex_attention as torch_flex
 
 from poslab.attention import attend
-from poslab.attention.kernels.flex import _compiled
+from poslab.attention.kernels.flex import _compiled, flex_problem
 from poslab.attention.kernels.sdpa import bias_by_distance
 from poslab.positions import RelativeTerms
 
@@ -93,6 +93,10 @@ def test_bias_by_distance_is_the_looked_up_one() -> None:
     assert terms is not None
     for sizes in ((1, 1, 0), (4, 9, 5), (9, 4, -2), (6, 6, 0)):
         assert torch.equal(bias_by_distance(terms, *sizes)[None], terms.dense_bias(*sizes))
+
+
+def test_a_device_without_a_backward_pass_is_found_by_a_trial() -> None:
+    assert "does not support backward on CPU" in str(flex_problem("cpu"))
 
 
 @pytest.mark.slow

@@ -18,8 +18,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
+from poslab.attention.blocks import BLOCK
 from poslab.attention.kernels.near_tables import key_bias, largest_bias
 from poslab.attention.reference import AttentionSpec, without_autocast
+from poslab.processors import compiler_reason
 
 Addend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # of (b, h, i, j)
 _LEAST = 16  # numbers of a head, in torch's kernels
@@ -46,6 +48,19 @@ def flex_spec_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) ->
 def _compiled() -> Callable[..., Tensor]:
     # A process may meet many schemes and lengths. After the default of 8 torch would compute them densely.
     return torch.compile(flex_attention, recompile_limit=64)  # type: ignore[call-overload]
+
+
+@cache
+@torch.inference_mode(False)
+@torch.enable_grad()
+def flex_problem(device: str) -> str | None:
+    """Say why torch makes no kernels of flex_attention, forward and backward, for cuda; None: a trial has made some."""
+    try:
+        x, bias = (torch.ones(size, device=device, requires_grad=True) for size in ((1, 1, BLOCK, 64), BLOCK))
+        _compiled()(x, x, x, lambda score, b, h, i, j: score + bias[j]).sum().backward()
+    except (RuntimeError, OSError) as error:
+        return compiler_reason(error)
+    return None
 
 
 def _addends(q: Tensor, k: Tensor, spec: AttentionSpec) -> list[Addend]:
