@@ -107,6 +107,16 @@ def test_a_figure_over_a_setting(swept: Path) -> None:
     assert [text.get_text() for text in legend.get_texts()] == ["t5"]
 
 
+def test_where_nobody_tried_the_default_nothing_is_said_of_it(tmp_path: Path) -> None:
+    """As in tables of results, whose columns may be no settings of a configuration."""
+    for factor in (8.0, 32.0):
+        write_factor(tmp_path, "t5", factor, [0.5, 0.5], [0.2, 0.2])
+    found = choices(compare_folders(tmp_path))
+    assert found is not None
+    assert found.title == "Chosen settings"
+    assert found.columns == ["scheme", "settings tried", "chosen", "exact at 20, chosen", "exact at 30, chosen"]
+
+
 def test_lines_of_a_figure_are_told_by_the_other_settings(tmp_path: Path) -> None:
     for distance in (2, 4):
         for keys in (True, False):

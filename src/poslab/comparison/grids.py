@@ -90,16 +90,17 @@ def choices(comparison: Comparison) -> Table | None:
         return None
     known = sorted(n for name, n in comparison.groups[0].known if name == score.name and n is not None)
     lengths: list[int | None] = [*(n for n in known if n >= (score.length or 0))] or [score.length]
-    columns = ["scheme", "settings tried", "default", "chosen"]
+    # A table of results may have columns of its own, which no configuration knows.
+    shown = ["default", "chosen"] if any(grid.default for grid in found) else ["chosen"]
+    columns = ["scheme", "settings tried", *shown]
     for length in lengths:
-        name = str(replace(score, length=length))
-        columns += [f"{name}, default", f"{name}, chosen"]
+        columns += [f"{replace(score, length=length)}, {which}" for which in shown]
     rows = []
     for grid in found:
-        pair = (grid.default, grid.chosen)
-        row = [grid.scheme, str(len(grid.groups)), *("not tried" if g is None else grid.told(g) or "" for g in pair)]
+        groups = [getattr(grid, which) for which in shown]
+        row = [grid.scheme, str(len(grid.groups)), *("not tried" if g is None else grid.told(g) or "" for g in groups)]
         for length in lengths:
-            means = [None if group is None else group.mean(score.name, length) for group in pair]
+            means = [None if group is None else group.mean(score.name, length) for group in groups]
             row += [score.text(mean) for mean in means]
         rows.append(row)
     remark = "Chosen: the settings of the lowest mean validation loss over seeds, in the range of training."
@@ -107,7 +108,9 @@ def choices(comparison: Comparison) -> Table | None:
         remark += " No part of the text was held out: what is shown has also chosen, and is too good by that."
     if len({len(grid.groups) for grid in found}) > 1:
         remark += " Not all schemes were tried with as many settings; who had more had more chances."
-    return Table("Default and chosen settings", columns, rows, remark, words=[2, 3])
+    return Table(
+        " and ".join(shown).capitalize() + " settings", columns, rows, remark, words=[*range(2, 2 + len(shown))]
+    )
 
 
 # Figures over a setting

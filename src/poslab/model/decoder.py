@@ -124,7 +124,8 @@ class GPT(PositionedModule):
         # Compiled only where nothing but the weights changes: generation, with its growing lengths, would recompile.
         if self._compiled is not None and self.training and not position_ids.irregular:
             try:
-                with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):  # its errors belong here, too
+                # The backward pass with it: when that is called, there is no other way any more.
+                with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
                     return self._compiled(tokens, position_ids.positions)
             except torch._dynamo.exc.TorchDynamoException as error:
                 self._compiled = None
