@@ -26,6 +26,7 @@ from runs_to_compare import (
 )
 
 from poslab.commands.compare import run_comparison
+from poslab.comparison.answers import answers
 from poslab.config.scripts import CompareConfig
 from poslab.errors import UserError
 from poslab.runs.load import read_runs
@@ -215,6 +216,7 @@ def test_a_run_that_diverged_is_on_the_page(swept: Path, capsys: pytest.CaptureF
     (folder / "diverged.json").write_text(json.dumps(content))
     page = page_in(report_of(swept))
     assert any("of t5, 1 of 5 seeds diverged; in the others" in answer for answer in page.lists[0])
+    assert any("; left out: t5, of which a seed diverged" in answer for answer in page.lists[0])
     rows = {row[0]: row for row in reversed(page.rows[:4])}
     assert rows["t5"][1] == "4 (1 diverged)"
     assert next(iter(rows)) == "t5"  # behind those that are worse on average
@@ -225,6 +227,18 @@ def test_a_run_that_diverged_is_on_the_page(swept: Path, capsys: pytest.CaptureF
     assert said_of(swept)["t5"] == "t5 has no finished run: 5 of 5 seeds diverged"
     rows = page_in(report_of(swept)).tables[0]
     assert rows[-1][:4] == ["t5", "0 (5 diverged)", "n/a", ""]
+
+
+def test_a_scheme_that_always_diverges_counts_as_failed(tmp_path: Path) -> None:
+    write_sweep(tmp_path, absolute=0.0, shaw=0.0, t5=-0.1)
+    add_to_plan(tmp_path, plan_of(tmp_path))
+    unfailed = "0 of 5 seeds of each scheme failed"
+    assert any(said.startswith(unfailed) for said in answers(compare_folders(tmp_path)))
+    for seed in range(1, 6):
+        change_summary(tmp_path / f"shaw-seed{seed}", best_val_loss=math.inf, last_val_loss=math.inf)
+    found = answers(compare(read_runs([str(tmp_path)])[0], plan=read_plan(tmp_path)))
+    assert any("t5 is better" in said for said in found)
+    assert not any(unfailed in said for said in found)
 
 
 def test_what_diverged_with_other_settings_says_nothing_of_these(swept: Path) -> None:

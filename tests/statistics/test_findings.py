@@ -307,7 +307,10 @@ def test_the_best_set_in_words() -> None:
     best = BestSet(("t5", "rope"), {"t5": 1.0, "rope": 0.4, "nope": 0.001}, 0.95)
     assert best_sentence(best, ["nope"]) == "best: one of t5, rope (95 % sure); not nope"
     assert best_sentence(best, []) == "best: any of t5, rope may be (95 % sure)"
-    assert best_sentence(BestSet(("t5",), {}, 1 - 0.05 / 3), ["rope"]) == "best: t5 (98.33 % sure)"
+    one = BestSet(("t5",), {}, 1 - 0.05 / 3)
+    assert best_sentence(one, ["rope"]) == "best: t5 (98.33 % sure)"
+    left = "best: t5 (98.33 % sure); left out: nope, of which a seed diverged"
+    assert best_sentence(one, ["rope"], untested=["nope"]) == left
 
 
 def test_what_no_test_of_these_seeds_knows() -> None:

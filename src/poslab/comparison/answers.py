@@ -61,7 +61,8 @@ def best_groups(one: Comparison) -> BestSet | None:
 def best_line(one: Comparison, best: BestSet | None) -> list[str]:
     if best is None:
         return []
-    return [best_sentence(best, [group.label for group in one.groups if group.label not in best.members])]
+    others = [label for label in best.p_values if label not in best.members]
+    return [best_sentence(best, others, untested=[group.label for group in one.groups if group.diverged])]
 
 
 def further(one: Comparison) -> list[str]:
@@ -82,7 +83,7 @@ def outlook(one: Comparison, best: BestSet | None) -> list[str]:
     if not any(isinstance(found, Shown) for found in one.findings.values()):
         return []
     texts = []
-    failed = any(group.diverged for group in one.groups)
+    failed = one.planned.lost or any(group.diverged for group in one.groups)
     counts = {len(group.values) for group in one.groups}
     if not failed and len(counts) == 1 and not one.score.metric.is_proportion:
         texts.append(unfailed_sentence(counts.pop()))

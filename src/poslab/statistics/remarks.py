@@ -30,14 +30,15 @@ def summary(findings: Mapping[str, Finding], baseline: str) -> list[str]:
     return found_lines + ([f"seeds missing or diverged: {', '.join(incomplete)}"] if incomplete else [])
 
 
-def best_sentence(best: BestSet, others: Sequence[str]) -> str:
-    """Return the sentence on the best set. others: the groups that are not in it."""
+def best_sentence(best: BestSet, others: Sequence[str], untested: Sequence[str] = ()) -> str:
+    """Return the sentence on the best set. others: the groups that are not in it; untested: those that diverged."""
     sure = f"{100 * best.confidence:.4g} % sure"
+    left = f"; left out: {', '.join(untested)}, of which a seed diverged" if untested else ""
     if not others:
-        return f"best: any of {', '.join(best.members)} may be ({sure})"
+        return f"best: any of {', '.join(best.members)} may be ({sure})" + left
     if len(best.members) == 1:
-        return f"best: {best.members[0]} ({sure})"
-    return f"best: one of {', '.join(best.members)} ({sure}); not {', '.join(others)}"
+        return f"best: {best.members[0]} ({sure})" + left
+    return f"best: one of {', '.join(best.members)} ({sure}); not {', '.join(others)}" + left
 
 
 def unfailed_sentence(n: int) -> str:
