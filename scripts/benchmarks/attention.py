@@ -88,10 +88,10 @@ def peak_bytes(name: str, shape: Shape) -> int | None:
     return peak_memory(forward_and_backward(name, shape))
 
 
-def seconds(name: str, shape: Shape) -> float:
+def seconds(name: str, shape: Shape, dtype: torch.dtype = torch.float32) -> float:
     """Return the time of a forward and backward pass, the second of two, as the entrant before has filled the
     caches."""
-    run = forward_and_backward(name, shape)
+    run = forward_and_backward(name, shape, dtype)
     run()
     started = now()
     run()
@@ -99,16 +99,23 @@ def seconds(name: str, shape: Shape) -> float:
 
 
 @cache
-def forward_and_backward(name: str, shape: Shape) -> Callable[[], None]:
-    """Return the entrant's pass, over the same q, k, v and gradient for all."""
+def forward_and_backward(
+    name: str, shape: Shape, dtype: torch.dtype = torch.float32
+) -> Callable[[], tuple[Tensor, ...]]:
+    """Return the entrant's pass, which returns the output and the gradients of q, k and v, over equal numbers for all
+    entrants and in every precision."""
     generator = torch.Generator().manual_seed(0)
-    q, k, v, grad = (torch.randn(shape, generator=generator).to(device()) for _ in range(4))
+    q, k, v, grad = (torch.randn(shape, generator=generator).bfloat16().to(device(), dtype) for _ in range(4))
     inputs = [q.requires_grad_(), k.requires_grad_(), v.requires_grad_()]
+    torch.manual_seed(0)  # of the scheme's tables
     learned, forward = ENTRANTS[name](*inputs)
 
-    def run() -> None:
+    def run() -> tuple[Tensor, ...]:
+        with torch.autocast(device().type, torch.bfloat16, enabled=dtype == torch.bfloat16):
+            out = forward()
         # Unused are a scheme's tables for the embedding, and the keys and values of T5Attention.
-        torch.autograd.grad(forward(), [*inputs, *learned], grad, allow_unused=True)
+        gradients = torch.autograd.grad(out, [*inputs, *learned], grad.to(out.dtype), allow_unused=True)
+        return out.detach(), *gradients[:3]
 
     return run
 

@@ -1,14 +1,13 @@
 """Benchmark of attention under bfloat16 autocast: time beside torch's flash kernel, and errors against float64."""
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 
 import torch
-from torch import Tensor
 
-from benchmarks.attention import ENTRANTS, FLASH, Shape
+from benchmarks.attention import FLASH, Shape, forward_and_backward, seconds
 from benchmarks.entrants import ours
-from benchmarks.measure import Timing, device, now, processes, take_turns
+from benchmarks.measure import Timing, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
 from poslab.training.trainer import keep_freed_memory
@@ -22,7 +21,9 @@ def measure_bfloat16(config: BenchmarkConfig, rounds: int, shape: Shape = SHAPE)
         for ask in asks.values():
             ask(keep_freed_memory)  # as training does
         errors = {name: ask(relative_errors, name, shape) for name, ask in asks.items()}
-        timings = take_turns({name: partial(ask, seconds, name, shape) for name, ask in asks.items()}, rounds)
+        timings = take_turns(
+            {name: partial(ask, seconds, name, shape, torch.bfloat16) for name, ask in asks.items()}, rounds
+        )
     columns: dict[str, Callable[[Timing], str]] = {
         "median ms": lambda t: f"{t.median * 1e3:.1f}",
         "quartiles": lambda t: t.quartiles(1e3),
@@ -38,38 +39,8 @@ def measure_bfloat16(config: BenchmarkConfig, rounds: int, shape: Shape = SHAPE)
     return [table]
 
 
-def seconds(name: str, shape: Shape) -> float:
-    """Return the time of a forward and backward pass, the second of two, as the entrant before has filled the
-    caches."""
-    run = forward_and_backward(name, shape, torch.bfloat16)
-    run()
-    started = now()
-    run()
-    return now() - started
-
-
 def relative_errors(name: str, shape: Shape) -> tuple[float, float]:
     """Return the relative errors of the output, and of the gradients of q, k and v, against float64."""
     rounded, exact = (forward_and_backward(name, shape, dtype)() for dtype in (torch.bfloat16, torch.float64))
     errors = [float((a.double() - b).norm() / b.norm()) for a, b in zip(rounded, exact, strict=True)]
     return errors[0], max(errors[1:])
-
-
-@cache
-def forward_and_backward(name: str, shape: Shape, dtype: torch.dtype) -> Callable[[], list[Tensor]]:
-    """Return the entrant's pass, which returns the output and the gradients of q, k and v, over the same numbers in
-    every precision."""
-    generator = torch.Generator().manual_seed(0)
-    q, k, v, grad = (torch.randn(shape, generator=generator).bfloat16().to(device(), dtype) for _ in range(4))
-    inputs = [q.requires_grad_(), k.requires_grad_(), v.requires_grad_()]
-    torch.manual_seed(0)  # of the scheme's tables
-    learned, forward = ENTRANTS[name](*inputs)
-
-    def run() -> list[Tensor]:
-        with torch.autocast(device().type, torch.bfloat16, enabled=dtype == torch.bfloat16):
-            out = forward()
-        # Unused are a scheme's tables for the embedding.
-        gradients = torch.autograd.grad(out, [*inputs, *learned], grad.to(out.dtype), allow_unused=True)
-        return [out.detach(), *gradients[:3]]
-
-    return run

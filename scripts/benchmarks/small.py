@@ -3,32 +3,26 @@
 import io
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import redirect_stdout
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 from hydra import compose, initialize_config_dir
-from torch import Tensor, nn
 
-from benchmarks.bare import BareGPT
-from benchmarks.entrants import Size, ours, poslab_gpt
+from benchmarks.entrants import Size, ours
 from benchmarks.measure import Timing, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
+from benchmarks.step import BARE, TUNED, step_seconds
 from poslab.config.files import CONFIGS
-from poslab.config.schema import OptimConfig
 from poslab.config.schemes import default_scheme
 from poslab.config.train import parse
-from poslab.training.loss import language_model_loss
-from poslab.training.module import LanguageModel, make_optimizer
+from poslab.training.module import LanguageModel
 from poslab.training.train import train
-from poslab.training.trainer import keep_freed_memory
 
-BARE = "torch bare loop"
 STEPS = 25  # at a time
 STEPS_OF_A_RUN = 150
 FIRST_STEPS = 5  # which take longer
@@ -52,7 +46,7 @@ def measure_small(config: BenchmarkConfig, rounds: int) -> list[Table]:
     """Return one table per size; within a run, for the named schemes or the default one."""
     tables = []
     in_runs = ours(config.schemes or [default_scheme()])
-    with processes([BARE, *ours(config.schemes)]) as asks:
+    with processes([BARE + TUNED, *ours(config.schemes)]) as asks:
         for size in SIZES:
             timings = take_turns({name: partial(ask, seconds, name, size) for name, ask in asks.items()}, rounds)
             of_runs = {name: asks[name](seconds_in_a_run, name, size) for name in in_runs}
@@ -62,7 +56,7 @@ def measure_small(config: BenchmarkConfig, rounds: int) -> list[Table]:
 
 def _table(size: Size, timings: dict[str, Timing], of_runs: dict[str, tuple[list[float], list[float]]]) -> Table:
     """Return the table of one size. of_runs: the results of `seconds_in_a_run`."""
-    bare = timings[BARE].median
+    bare = timings[BARE + TUNED].median
     ratios = {}
     for name, (of_run, of_loop) in of_runs.items():
         row = f"{name}, in a run"
@@ -87,15 +81,7 @@ def _table(size: Size, timings: dict[str, Timing], of_runs: dict[str, tuple[list
 def seconds(name: str, size: Size, steps: int = STEPS) -> float:
     """Return the time of one training step, the mean of several."""
     torch.set_num_threads(1)
-    model, loss_of, optimizer = _built(name, size)
-    started = time.perf_counter()
-    for _ in range(steps):
-        tokens, targets = torch.randint(size.vocabulary, (2, size.batch, size.length)).unbind()
-        loss_of(tokens, targets).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-    return (time.perf_counter() - started) / steps
+    return sum(step_seconds(name, size, torch.float32) for _ in range(steps)) / steps
 
 
 def seconds_in_a_run(name: str, size: Size) -> tuple[list[float], list[float]]:
@@ -128,15 +114,3 @@ def seconds_in_a_run(name: str, size: Size) -> tuple[list[float], list[float]]:
         ):
             train(config)
     return of_run[FIRST_STEPS:], of_loop[FIRST_STEPS : len(of_run)]
-
-
-@cache
-def _built(name: str, size: Size) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], torch.optim.Optimizer]:
-    """Return model, loss and optimiser, as training has them."""
-    keep_freed_memory()
-    if name == BARE:
-        bare = BareGPT(size)
-        return bare, bare.loss, torch.optim.AdamW(bare.parameters(), 1e-3, (0.9, 0.99), weight_decay=0.1, fused=True)
-    gpt = poslab_gpt(ours()[name], size)
-    config = OptimConfig(1e-3, weight_decay=0.1, beta1=0.9, beta2=0.99, warmup_share=0.1, final_share=0.1)
-    return gpt, partial(language_model_loss, gpt), make_optimizer(gpt, config, fused=True)

@@ -61,8 +61,8 @@ def without_processes(names: Iterable[str], device_name: str = "cpu") -> Iterato
 @pytest.fixture(autouse=True)
 def forget_models() -> Iterator[None]:
     yield
-    cached = attention.forward_and_backward, bfloat16.forward_and_backward, generate.generator
-    for function in (*cached, step._built, small._built):
+    cached = attention.forward_and_backward, generate.generator
+    for function in (*cached, step._built):
         function.cache_clear()
 
 
@@ -163,7 +163,7 @@ def test_a_step_trains(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("size", small.SIZES, ids=lambda size: size.name)
 def test_the_bare_loop_computes_what_ours_does(size: entrants.Size) -> None:
-    bare, gpt = BareGPT(size), small._built("poslab absolute", size)[0]
+    bare, gpt = BareGPT(size), step._built("poslab absolute", size)[0]
     assert isinstance(gpt, GPT)
     bare.load_state_dict(dict(zip(bare.state_dict(), gpt.state_dict().values(), strict=True)))
     tokens, targets = torch.randint(size.vocabulary, (2, 3, size.length)).unbind()
