@@ -142,10 +142,11 @@ def test_settings_that_no_corpus_has(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert find_files(str(tmp_path)) == [tmp_path / "text.txt"]
 
 
-def test_a_cache_in_the_folder_is_no_part_of_the_corpus(tmp_path: Path, gpt2: tiktoken.Encoding) -> None:
+def test_hidden_files_in_the_folder_are_no_part_of_the_corpus(tmp_path: Path, gpt2: tiktoken.Encoding) -> None:
     path = write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)
     (tmp_path / ".cache").mkdir()
     (tmp_path / ".cache" / "other.train.bin").write_bytes(b"tokens")
+    (tmp_path / ".cache" / "copy.txt").write_text("as some editors make")
     assert find_files(str(tmp_path)) == [path]
     for _ in range(2):
         load_corpus(str(tmp_path), gpt2, tmp_path / "cache")  # nor is one of another name

@@ -274,6 +274,18 @@ def test_code_that_changes_during_a_sweep_trains_nothing(tmp_path: Path) -> None
         job_module.train_or_evaluate(config, planned_code={"code_fingerprint": "another", "scheme_fingerprint": None})
 
 
+def test_the_log_of_a_job_that_another_process_runs_is_its_own(swept_here: Sweep, tmp_path: Path) -> None:
+    swept_here("pos=t5", "seed=1,2")
+    runs = folders(tmp_path / "runs" / "smoke")
+    logs = [JobFiles(run).log for run in runs]
+    for run, log in zip(runs, logs, strict=True):
+        (run / "summary.json").unlink()
+        log.write_text("error: of another day\n")
+    with FileLock(JobFiles(runs[0]).claim().lock_file):
+        swept_here("pos=t5", "seed=1,2")
+        assert [log.exists() for log in logs] == [True, False]
+
+
 def test_failures_stop_no_other_job(
     sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pictures_of_training: None
 ) -> None:

@@ -1,8 +1,10 @@
 """Runs that are cut off anywhere and resume end as those that were not: in weights, figures and logs, to the bit."""
 
 import json
+import os
 import re
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +32,7 @@ from poslab.runs.groups import differences_beyond_the_scheme
 from poslab.runs.initial import initial_fields
 from poslab.runs.load import read_runs
 from poslab.runs.plan import keys_of
+from poslab.signals import Interrupted
 from poslab.training.train import make_trainer, train
 
 HOOKS = (
@@ -45,10 +48,10 @@ class CutOff(BaseException):
 
 
 class Counter(Callback):
-    """Callback that counts the hooks of a training, and cuts it off at one of them."""
+    """Callback that counts the hooks of a training, and at one of them cuts it off, or interrupts it as Ctrl-C does."""
 
-    def __init__(self, at: int | None = None) -> None:
-        self.at = at
+    def __init__(self, at: int | None = None, interrupts: bool = False) -> None:
+        self.at, self.interrupts = at, interrupts
         self.count = 0
         for hook in HOOKS:
             setattr(self, hook, self._note)
@@ -56,13 +59,15 @@ class Counter(Callback):
     def _note(self, *_: Any, **__: Any) -> None:
         self.count += 1
         if self.count == self.at:
-            raise CutOff
+            if not self.interrupts:
+                raise CutOff
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 @contextmanager
-def counted(at: int | None = None, first: bool = True) -> Iterator[Counter]:
+def counted(at: int | None = None, first: bool = True, interrupts: bool = False) -> Iterator[Counter]:
     """Put a Counter among the callbacks of trainings: first, or last but for the checkpoints."""
-    counter = Counter(at)
+    counter = Counter(at, interrupts)
 
     def make(*arguments: Any) -> Any:
         trainer = make_trainer(*arguments)
@@ -96,6 +101,7 @@ CASES = {
     "no validation": ["trainer.limit_val_batches=0"],
     "validation at every second epoch": ["trainer.check_val_every_n_epoch=2"],
     "accumulated gradients": ["trainer.accumulate_grad_batches=2"],
+    "validation while gradients accumulate": ["trainer.accumulate_grad_batches=2", "trainer.val_check_interval=1"],
     "a number of steps": ["trainer.max_steps=7"],
     "steps without validation": ["trainer.max_steps=7", "trainer.limit_val_batches=0", "trainer.max_epochs=null"],
     "validation across epochs": ["trainer.val_check_interval=3", "trainer.check_val_every_n_epoch=null"],
@@ -124,6 +130,20 @@ def test_cut_off_at_any_hook(case: str, tmp_path: Path) -> None:
         assert_same_run(cut, whole)
         shutil.rmtree(cut)
     print(f"campaign: cut off {len(moments)} times, {case}")
+
+
+@pytest.mark.parametrize(
+    "validation", [[], ["trainer.val_check_interval=3"]], ids=["then a batch", "then a validation"]
+)
+def test_an_interruption_waits_for_the_step_of_accumulated_gradients(
+    validation: list[str], trained: Callable[..., Path], tmp_path: Path
+) -> None:
+    settings = [*TINY, "trainer.accumulate_grad_batches=2", *validation]
+    third_batch_end = 6
+    with counted(third_batch_end, interrupts=True), pytest.raises(Interrupted, match=r"^interrupted after step 2, "):
+        train_in(tmp_path / "cut", *settings)
+    resume(tmp_path / "cut")
+    assert_same_run(tmp_path / "cut", trained(*settings))
 
 
 STREAM = [*TINY, "data.order=stream"]

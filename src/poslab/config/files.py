@@ -102,8 +102,9 @@ def find_files(path: str) -> list[Path]:
         if files := files_of_dataset(given):
             return files
         known = [file for file in given.rglob("*") if suffix(file)]
+        # No hidden ones: caches of tokens, copies that editors keep.
         seen = [file for file in known if not any(part[0] == "." for part in file.relative_to(given).parts)]
-        matches = [file for file in known if file.match("*.txt")] or seen  # and no cache of tokens
+        matches = [file for file in seen if file.match("*.txt")] or seen
         none = f"no .txt file in this folder, nor one of {', '.join([*FORMATS][1:])}"
     else:
         matches = [Path(match) for match in glob.iglob(str(given), recursive=True)]

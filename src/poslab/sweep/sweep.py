@@ -42,8 +42,9 @@ def run_sweep(
     left = [job for job in jobs if not job.problem and not job.finished]
     if left:
         require_writable("run_dir", folder)
-        for job in left:
-            JobFiles(job.folder).log.unlink(missing_ok=True)
+        for files in (JobFiles(job.folder) for job in left):
+            if files.log.exists() and not files.claimed:
+                files.log.unlink()
     to_train = sum(not job.trained for job in left)
     to_evaluate = f", {len(left) - to_train} to evaluate" if len(left) > to_train else ""
     name = config.hydra.runtime.choices.get("experiment") or "sweep"

@@ -49,8 +49,8 @@ class Checkpoints(Checkpoint):
     the ends of epochs, and when `stop` asks for an end, which then comes at once.
 
     Lightning's loops can resume at three points: between two batches, after a validation, and at the end of an epoch.
-    Within a validation, the point before it is saved. Several processes agree at these points whether one of them is
-    to end.
+    Within a validation, the point before it is saved; while gradients are accumulated, none. Several processes agree at
+    these points whether one of them is to end.
     """
 
     def __init__(self, folder: RunFolder, every: int | None, stop: StopRequest) -> None:
@@ -116,6 +116,8 @@ class Checkpoints(Checkpoint):
             self._save_last(trainer, "end of epoch")
 
     def _save_last(self, trainer: Trainer, point: str) -> None:
+        if not lightning_loops.is_between_steps(trainer):
+            return  # and end, if asked to, before the next batch at which this holds
         self._point = point
         self.saved_step = trainer.global_step
         if writer := writer_of(trainer):

@@ -19,6 +19,12 @@ def batches_of_this_epoch(trainer: Trainer) -> int:
     return int(trainer.fit_loop.epoch_loop.batch_progress.current.completed)
 
 
+def is_between_steps(trainer: Trainer) -> bool:
+    """Return False while gradients of batches are kept for a step with later ones, of which no checkpoint knows."""
+    done = batches_of_this_epoch(trainer)
+    return done % trainer.accumulate_grad_batches == 0 or done >= trainer.num_training_batches
+
+
 def batches_of_all_epochs(trainer: Trainer) -> int:
     """Return the training batches done since the beginning."""
     return int(trainer.fit_loop.epoch_loop.batch_progress.total.completed)
