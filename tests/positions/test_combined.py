@@ -23,6 +23,7 @@ from poslab.positions.path import PaTH
 from poslab.positions.randomized import Randomized
 from poslab.positions.rope import RoPE
 from poslab.positions.rope_t5 import RoPET5
+from poslab.positions.scaled import Scaled
 from poslab.positions.shaw import Shaw
 from poslab.positions.sink import Sink
 from poslab.positions.stick_breaking import StickBreaking
@@ -92,6 +93,11 @@ def test_terms_of_both() -> None:
     assert torch.equal(terms.values, second.values[:, [0, 1, 2, 2, 2]])
 
 
+def test_null_scores_are_on_the_device_of_what_is_learned() -> None:
+    on_another = RelativeTerms(0, 0, null=torch.zeros(2, device="meta"))
+    assert added(on_another, RelativeTerms(0, 0, null=torch.zeros(2))).null.device.type == "meta"
+
+
 def test_checks_of_both_by_their_names() -> None:
     with pytest.raises(SettingError, match=r"^second\.max_distance=16: must be above 16"):
         Combined(RoPE(), T5(max_distance=16)).check(SHAPE)
@@ -155,6 +161,11 @@ def test_with_no_more_positions_than_tokens_it_is_the_plain_scheme(name: str) ->
         model = GPT(scheme, **SIZES | {"dropout": 0.1}).train()
         losses.append(model(tokens).square().mean())
     assert torch.equal(*losses)
+
+
+def test_more_positions_than_tokens_make_no_text_longer() -> None:
+    (plain,), (randomized,) = (s.tables(SHAPE).values() for s in (Scaled(), Randomized(Scaled(), max_position=64)))
+    assert torch.equal(plain, randomized)
 
 
 def test_too_few_positions() -> None:

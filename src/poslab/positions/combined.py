@@ -258,9 +258,11 @@ class Combined(Composite):
 
 def added(first: RelativeTerms, second: RelativeTerms) -> RelativeTerms:
     """Add two schemes' terms, each extended beyond its distances by its last rows, within the smaller window."""
-    devices = [table.device for terms in (first, second) for table in terms.tables.values()]
+    both = first, second
+    devices = [x.device for terms in both for x in (*terms.tables.values(), terms.null) if x is not None]
     device = next((device for device in devices if device.type != "cpu"), None)  # who learns nothing need not know it
-    with_tables = [terms if device is None else terms.to(device) for terms in (first, second) if terms.tables]
+    both = both if device is None else (first.to(device), second.to(device))
+    with_tables = [terms for terms in both if terms.tables]
     lowest = min((terms.lowest for terms in with_tables), default=0)
     highest = max((terms.highest for terms in with_tables), default=0)
     tables: dict[str, Any] = {}
@@ -268,8 +270,8 @@ def added(first: RelativeTerms, second: RelativeTerms) -> RelativeTerms:
         for name, table in terms.tables.items():
             rows = _extended(table, -1 if name == "bias" else -2, terms.lowest - lowest, highest - terms.highest)
             tables[name] = tables[name] + rows if name in tables else rows
-    window = _joined(min, (first.window, second.window))
-    null = _joined(torch.logaddexp, (first.null, second.null))  # two keys without a value are one
+    window = _joined(min, (terms.window for terms in both))
+    null = _joined(torch.logaddexp, (terms.null for terms in both))  # two keys without a value are one
     return RelativeTerms(lowest, highest, window=window, null=null, **tables)
 
 

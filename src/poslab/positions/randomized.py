@@ -45,7 +45,7 @@ class Randomized(Wrapper):
 
     def _shape_of_parts(self, shape: ModelShape) -> ModelShape:
         """Return the model's shape as the scheme sees it: one that reads max_position tokens."""
-        return replace(shape, context_length=self.max_position)
+        return replace(shape, context_length=self.max_position, longest_text=shape.training_length)
 
     @property
     def samples_in_evaluation(self) -> bool:  # type: ignore[override]
