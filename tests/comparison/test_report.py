@@ -81,7 +81,6 @@ def test_where_a_scheme_is_lost_none_is_called_the_best(tmp_path: Path) -> None:
     assert [line.split(" failed, ")[0].split(": ")[0] for line in in_short] == [
         "each is better than absolute",
         f"{names[-1]} has no finished run",
-        "0 of 3 seeds of each scheme",
     ]
 
 
