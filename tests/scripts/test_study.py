@@ -309,7 +309,10 @@ def test_the_page_of_a_choice(tmp_path: Path) -> None:
         for seed in CONFIRMING_TEXTS
     ]
     of_texts = pd.DataFrame(rows).astype({"length": "Int64"})
+    step = {"poslab fire": {"x the bare loop's time": "1.2"}}
     costs = [
+        {"title": "Training step on one thread, a task's model, float32", "rows": {"poslab t5": step["poslab fire"]}},
+        {"title": "Training step on one thread, characters, float32", "rows": step},
         {"title": "Attention, float32, (B, H, T, Dh) = (1, 4, 2048, 64)", "rows": {"poslab fire": {"x flash": "4.51"}}},
         {"title": "Attention, float32, (B, H, T, Dh) = (1, 4, 4096, 64)", "rows": {"poslab fire": {"x flash": "5.1"}}},
         {"title": "Peak memory above the inputs, MB", "rows": {"poslab fire": {"T = 2048": "165"}}},
@@ -323,7 +326,7 @@ def test_the_page_of_a_choice(tmp_path: Path) -> None:
     page = choice.write_choice(pd.concat([confirming(), of_texts]), chosen, tmp_path).read_text()
     assert "| fire | **0.90** | **0.99** | **0.95** | **0.75** |\n| nope |" in page
     assert re.search(r"\| nope \| \*\*2\.00\d\*\* \| \*\*2\.00\d\*\* \|\n", page)
-    assert "| fire | 4.51 | 165 | 396 | any | begins anew | with poslab | 0.002 | 0.001 | back |\n" in page
+    assert "| fire | 1.2 | 4.51 | 165 | 396 | any | begins anew | with poslab | 0.002 | 0.001 | back |\n" in page
 
 
 def test_the_figure_shows_both_recipes_where_there_are_seeds(tmp_path: Path) -> None:
