@@ -34,6 +34,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from poslab.errors import UserError
 from poslab.report.terminal import table as text_table
 from poslab.statistics.families import holm
 from poslab.statistics.findings import p_text
@@ -107,10 +108,14 @@ def _figures(part: Part) -> str:
 
 
 class Cells:
-    """Figures of a table by seed."""
+    """Figures of a table by seed. Raises UserError where a run of the second stage is there twice, as with the recipes
+    of two choices."""
 
     def __init__(self, table: pd.DataFrame) -> None:
         self.table = table.assign(length=table["length"].fillna(0).astype(int))
+        second = self.table[self.table["recipe"] != "grid"]
+        if len(twice := second[second.duplicated(["data", "scheme", "recipe", "metric", "length", "seed"])]):
+            raise UserError(f"the table has two runs of {' '.join(twice.iloc[0][['data', 'scheme', 'recipe']])}")
         self._groups = {key: rows for key, rows in self.table.groupby(["data", "scheme", "recipe"])}  # noqa: C416
 
     def seeds(

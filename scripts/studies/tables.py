@@ -14,7 +14,7 @@ import pandas as pd
 from omegaconf import OmegaConf
 
 from poslab.config.files import CONFIGS
-from poslab.errors import SettingError
+from poslab.errors import SettingError, UserError
 from poslab.runs.evaluation import read_evaluation
 from poslab.runs.load import Run, read_runs
 from poslab.runs.plan import PlannedGroup, keys_of, read_plan
@@ -96,7 +96,7 @@ def complete_seeds(runs: Iterable[Run], plan: Iterable[PlannedGroup]) -> dict[tu
 
 def rows_of(runs: Sequence[Run], chosen: Mapping[tuple[str, str], Recipe]) -> pd.DataFrame:
     """Return the rows of runs, with COLUMNS. A run with two recipes, as the chosen one is the default, has rows of
-    each."""
+    each. Raises UserError for a diverged run whose settings no finished run has, as nothing says what it lacks."""
     by_data: dict[str, list[Run]] = {}
     for run in runs:
         by_data.setdefault(run.summary.data, []).append(run)
@@ -104,6 +104,8 @@ def rows_of(runs: Sequence[Run], chosen: Mapping[tuple[str, str], Recipe]) -> pd
     evaluations = {folder: evaluation for folder, evaluation in known.items() if evaluation is not None}
     found = run_table(by_data, evaluations, allow_differences=True)
     about = {folder: _about(run) for folder, run in found.runs.items()}
+    if lost := [str(run.folder) for run in runs if str(run.folder) not in about]:
+        raise UserError(f"no rows can be made of {', '.join(lost)}")
     rows: list[dict[str, Any]] = []
     of_stretches = found.table["stretch"].notna() if "stretch" in found.table else False
     figures = found.table[found.table["folder"].isin(about) & ~of_stretches]

@@ -145,6 +145,13 @@ def test_nothing_is_tested_before_all_seeds_are_there() -> None:
     assert set(said(empty, empty, final=True).values()) == {NOT_TESTED}
 
 
+def test_runs_of_two_choices_are_not_one_cell() -> None:
+    table = confirming()
+    stale = table[table["recipe"] == "chosen"].head(1).assign(learning_rate=0.5)
+    with pytest.raises(UserError, match="the table has two runs of"):
+        hypotheses.Cells(pd.concat([table, stale]))
+
+
 def test_a_diverged_run_counts_against_its_scheme() -> None:
     table = confirming()
     lost = (table["scheme"] == "fire") & (table["seed"] == 103) & (table["data"] == "majority")
@@ -279,17 +286,26 @@ def test_complete_seeds_join_the_table(sweep: Path, script: RunScript, tmp_path:
     assert output.count(NOT_TESTED) == 6
 
 
+def diverge(run: Path) -> None:
+    summary = run / "summary.json"
+    lost = {"last_val_loss": None, "exact": {}, "accuracy": {}}
+    summary.write_text(json.dumps(json.loads(summary.read_text()) | lost))
+    summary.rename(run / "diverged.json")
+
+
 def test_a_diverged_run_is_in_the_table(sweep: Path) -> None:
-    summary = next(sweep.glob("copy/t5-seed101/summary.json"))
-    summary.write_text(
-        json.dumps(json.loads(summary.read_text()) | {"last_val_loss": None, "exact": {}, "accuracy": {}})
-    )
-    summary.rename(summary.with_name("diverged.json"))
+    diverge(sweep / "copy" / "t5-seed101")
     tables.add([str(sweep)], sweep.parent, {})
     table = tables.read(sweep.parent / "runs.csv.gz")
     lost = table[(table["scheme"] == "t5") & (table["metric"] == "exact")]
     assert (lost["status"] == "diverged").all()
     assert len(lost) == 2
+
+
+def test_a_diverged_run_whose_settings_no_other_has_is_not_dropped_in_silence(sweep: Path) -> None:
+    diverge(sweep / "longer" / "t5-seed101")
+    with pytest.raises(UserError, match=r"no rows can be made of .*longer/t5-seed101"):
+        tables.add([str(sweep)], sweep.parent, {("copy", "t5"): Recipe(1e-3, 0.05)})
 
 
 def test_one_seed_chooses_for_tasks_but_not_for_texts() -> None:
