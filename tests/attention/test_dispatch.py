@@ -160,6 +160,15 @@ def test_without_a_compiler_blocks_take_the_place_of_flex(monkeypatch: pytest.Mo
     assert choice == ("blockwise", "flex does not compile; torch says: no compiler for cuda")
 
 
+def test_deterministic_training_does_without_flex() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        choice = choose_backend({"keys"}, 256, dropout_p=0.0, device=torch.device("cuda"))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert choice == ("blockwise", "flex adds up gradients of tables in no fixed order")
+
+
 def test_unusable_backends_are_refused() -> None:
     q, k, v = inputs(2, 4, 4)
     with pytest.raises(SettingError, match="valid: " + ", ".join(BACKENDS)):
