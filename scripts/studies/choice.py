@@ -46,7 +46,7 @@ _CAN_NOT = (
     "not be the best one at 2 x or 8 x, and one beyond those that were tried may be better.",
     "Times and memory were measured on one machine, by poslab's kernels; on another one measure them.",
 )
-# Titles of the benchmark's tables, which come in this order, and the columns that are taken from them.
+# Titles of the benchmark's tables, and the columns that are taken from them.
 _COSTS = (
     (r"step on one thread, characters", "x the bare loop's time"),
     (r"float32, .* = \(1, 4, 2048, 64\)", "x flash"),
@@ -63,13 +63,13 @@ def write_choice(table: pd.DataFrame, chosen: Chosen, folder: Path) -> Path:
 
 def read_costs(file: Path) -> dict[str, list[str]]:
     """Return of each scheme the times of a training step and of its attention over those of flash, and its peak memory
-    in megabytes."""
+    in megabytes; "" for what was not measured."""
     costs: dict[str, list[str]] = {}
     for one in json.loads(file.read_text())["tables"]:
-        for title, column in _COSTS:
+        for place, (title, column) in enumerate(_COSTS):
             if re.search(title, one["title"]):
                 for entrant, row in one["rows"].items():
-                    costs.setdefault(entrant.removeprefix("poslab "), []).append(row[column])
+                    costs.setdefault(entrant.removeprefix("poslab "), [""] * len(_COSTS))[place] = row[column]
     return costs
 
 
