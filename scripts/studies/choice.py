@@ -28,6 +28,7 @@ FILE, COSTS = "choose.md", "benchmark.json"
 WINDOW = 64  # tokens of the texts' training
 SHAPE = ModelShape(context_length=WINDOW, embed_dim=128, num_layers=2, num_heads=4)  # of their model
 _LOSS = "window loss"
+_CLEARLY = 0.1  # of a share of examples, and nats
 # (data, metric, length, heading) of the columns of quality
 _TASKS = [
     (data, "exact", length, f"{data}, {'in range' if place == 0 else '2 x'}")
@@ -95,6 +96,7 @@ def blocks(table: pd.DataFrame, chosen: Chosen, costs: Mapping[str, Sequence[str
         ),
         *_quality("Tasks: share of examples with all answers right", cells, _TASKS, order, best, ".2f"),
         *_quality("Texts: loss, nats per character", cells, _LOSSES, order, best, ".3f"),
+        *_better_by_default(cells),
         _facts(order, chosen, costs),
         Heading("What these tables can't say", [Bullets(_CAN_NOT)]),
     ]
@@ -120,12 +122,14 @@ def _best(cells: Cells, data: str, metric: str, length: int) -> tuple[str, ...]:
     return best_set(figures, lower=metric == _LOSS, proportion=metric != _LOSS).members
 
 
-def _of_seeds(cells: Cells, data: str, scheme: str, metric: str, length: int) -> dict[int, float]:
-    """Return the figure of each seed by the chosen recipe."""
+def _of_seeds(
+    cells: Cells, data: str, scheme: str, metric: str, length: int, recipe: str = "chosen"
+) -> dict[int, float]:
+    """Return the figure of each seed."""
     of = cells.table
     losses = of.loc[(of["data"] == data) & (of["metric"] == metric) & (of["length"] == length), "value"]
     lost = float(losses.max()) if metric == _LOSS and len(losses) else 0.0
-    return cells.seeds((data, scheme, "chosen"), metric, length, lost=lost)
+    return cells.seeds((data, scheme, recipe), metric, length, lost=lost)
 
 
 def _quality(
@@ -149,6 +153,21 @@ def _quality(
             row.append(Cell(format(fmean(figures[scheme].values()), digits), marked=scheme in best[heading]))
         rows.append(row)
     return [Table(title, ["scheme", *found], rows, "Bold: may be the best one.")] if found else []
+
+
+def _better_by_default(cells: Cells) -> list[Text]:
+    """Return where the default recipe has the better mean, by `_CLEARLY`."""
+    found = []
+    for data, metric, length, heading in (*_TASKS, *_LOSSES):
+        for scheme in SCHEMES:
+            default, chosen = (
+                _of_seeds(cells, data, scheme, metric, length, recipe).values() for recipe in ("default", "chosen")
+            )
+            if default and chosen:
+                more = fmean(default) - fmean(chosen)
+                if (-more if metric == _LOSS else more) >= _CLEARLY:
+                    found.append(f"{scheme} {fmean(default):.2f} for {fmean(chosen):.2f} ({heading})")
+    return [Text(f"Better by the default recipe, by {_CLEARLY} or more: {'; '.join(found)}.")] if found else []
 
 
 def _facts(order: Sequence[str], chosen: Chosen, costs: Mapping[str, Sequence[str]]) -> Table:

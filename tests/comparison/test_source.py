@@ -152,6 +152,20 @@ def test_a_table_from_elsewhere(tmp_path: Path, script: Script) -> None:
     assert script(f"table={file}", "better=lower", "baseline=mine")[1].count("- plain is worse than mine by 0.1") == 1
 
 
+def test_settings_that_no_scheme_changes_alone_are_named_once(tmp_path: Path, script: Script) -> None:
+    file = tmp_path / "three.csv"
+    rows = [
+        f"{scheme},{seed},{4 + rate + steps / 100 + seed / 10},{rate},{steps}"
+        for scheme in ("plain", "mine")
+        for rate, steps in ((0.1, 1), (0.2, 1), (0.3, 2))
+        for seed in (1, 2, 3)
+    ]
+    file.write_text("\n".join(["scheme,seed,value,rate,steps", *rows]))
+    screen = script(f"table={file}", "better=lower")[1]
+    assert screen.count("differ in steps alone") == 1
+    assert "- mine, plain: no two groups differ in steps alone, so its effect is not known\n" in screen
+
+
 def test_without_a_unit_nothing_is_known_of_what_matters(tmp_path: Path, script: Script) -> None:
     file = foreign(tmp_path, effect=0.0, noise=0.03)
     assert (

@@ -302,11 +302,14 @@ def _means(
 
 def confounded(comparison: "Comparison") -> list[str]:
     """Return a sentence on factors that never differ alone between two groups, so that their effects are unknown."""
-    texts = []
+    unknown: dict[str, list[str]] = defaultdict(list)
     for scheme, groups in by_scheme(comparison).items():
         of_scheme = factors(groups)
         for factor in of_scheme if len(of_scheme) > 1 else ():
             changes = [{factor: (level, other)} for level, other in combinations(factor.levels, 2)]
             if not any(_cells(groups, of_scheme, change) for change in changes):
-                texts.append(f"{scheme}: no two groups differ in {factor} alone, so its effect is not known")
-    return texts
+                unknown[str(factor)].append(scheme)
+    return [
+        f"{', '.join(of)}: no two groups differ in {factor} alone, so its effect is not known"
+        for factor, of in unknown.items()
+    ]
