@@ -28,7 +28,7 @@ FILE, COSTS = "choose.md", "benchmark.json"
 WINDOW = 64  # tokens of the texts' training
 SHAPE = ModelShape(context_length=WINDOW, embed_dim=128, num_layers=2, num_heads=4)  # of their model
 _LOSS = "window loss"
-_CLEARLY = 0.1  # of a share of examples, and nats
+_CLEARLY, _APART = 0.1, 0.05  # of a share of examples, and nats: between recipes, and of the worst seed
 # (data, metric, length, heading) of the columns of quality
 _TASKS = [
     (data, "exact", length, f"{data}, {'in range' if place == 0 else '2 x'}")
@@ -43,9 +43,10 @@ _LOSSES = [
 _CAN_NOT = (
     "The models are small (one or two layers, 64 or 128 dimensions) and trained for minutes: which scheme a large "
     "model needs is another question, and the published answers to it differ.",
-    "Quality is that of the recipe with the lowest validation loss in the training range, in the first stage: it need "
-    "not be the best one at 2 x or 8 x, and one beyond those that were tried may be better.",
-    "Times and memory were measured on one machine, by poslab's kernels; on another one measure them.",
+    "Quality is that of the recipe with the lowest validation loss in the training range, on tasks of one seed: it "
+    "need not be the best one at other seeds or longer inputs, and one beyond those that were tried may be better.",
+    "Times and memory were measured on one machine, by poslab's kernels, and at other sizes differ ([all "
+    "measurements](benchmark.json)); on another machine measure them.",
 )
 # Titles of the benchmark's tables, and the columns that are taken from them.
 _COSTS = (
@@ -87,16 +88,16 @@ def blocks(table: pd.DataFrame, chosen: Chosen, costs: Mapping[str, Sequence[str
     missing = ", ".join(TEXTS.get(data, data) for data, n in seeds.items() if not n)
     return [
         Text(
-            f"Means over seeds, by each scheme's chosen recipe ([how](README.md)): {there}."
+            f"By each scheme's chosen recipe ([how](README.md), [which](recipes.csv)): {there}."
             + f" Not run yet: {missing}." * bool(missing)
         ),
         Text(
             f"Of {len(counted)} columns below, without those of `majority`, where position decides nothing, a scheme "
             f"may be the best one in (95 % confidence for each column): {', '.join(wins)}."
         ),
-        *_quality("Tasks: share of examples with all answers right", cells, _TASKS, order, best, ".2f"),
-        *_quality("Texts: loss, nats per character", cells, _LOSSES, order, best, ".3f"),
-        *_better_by_default(cells),
+        *_quality("Tasks: share of examples with all answers right", cells, _TASKS, order, best),
+        *_quality("Texts: loss, nats per character", cells, _LOSSES, order, best),
+        *_both_recipes(cells),
         _facts(order, chosen, costs),
         Heading("What these tables can't say", [Bullets(_CAN_NOT)]),
     ]
@@ -138,36 +139,49 @@ def _quality(
     columns: Sequence[tuple[str, str, int, str]],
     order: Sequence[str],
     best: Mapping[str, Sequence[str]],
-    digits: str,
 ) -> list[Table]:
     """Return a table of the columns that all schemes have seeds of; no table without one."""
-    found: dict[str, dict[str, dict[int, float]]] = {}
+    found: dict[str, dict[str, str]] = {}
     for data, metric, length, heading in columns:
         figures = {scheme: _of_seeds(cells, data, scheme, metric, length) for scheme in order}
         if all(figures.values()):
-            found[heading] = figures
+            found[heading] = {scheme: _with_worst([*of.values()], metric) for scheme, of in figures.items()}
     rows: list[list[str | Cell]] = []
     for scheme in order:
         row: list[str | Cell] = [scheme]
         for heading, figures in found.items():
-            row.append(Cell(format(fmean(figures[scheme].values()), digits), marked=scheme in best[heading]))
+            row.append(Cell(figures[scheme], marked=scheme in best[heading]))
         rows.append(row)
-    return [Table(title, ["scheme", *found], rows, "Bold: may be the best one.")] if found else []
+    note = (
+        "Means over seeds; in brackets the worst seed, where it is off by 0.05 or more. Bold: may be the best one, as "
+        "a scheme may be whose seeds differ much."
+    )
+    return [Table(title, ["scheme", *found], rows, note)] if found else []
 
 
-def _better_by_default(cells: Cells) -> list[Text]:
-    """Return where the default recipe has the better mean, by `_CLEARLY`."""
-    found = []
+def _both_recipes(cells: Cells) -> list[Table]:
+    """Return a table of where the means by the two recipes differ by `_CLEARLY` or more."""
+    rows: list[list[str | Cell]] = []
     for data, metric, length, heading in (*_TASKS, *_LOSSES):
         for scheme in SCHEMES:
-            default, chosen = (
-                _of_seeds(cells, data, scheme, metric, length, recipe).values() for recipe in ("default", "chosen")
-            )
-            if default and chosen:
-                more = fmean(default) - fmean(chosen)
-                if (-more if metric == _LOSS else more) >= _CLEARLY:
-                    found.append(f"{scheme} {fmean(default):.2f} for {fmean(chosen):.2f} ({heading})")
-    return [Text(f"Better by the default recipe, by {_CLEARLY} or more: {'; '.join(found)}.")] if found else []
+            both = [
+                [*_of_seeds(cells, data, scheme, metric, length, recipe).values()] for recipe in ("default", "chosen")
+            ]
+            if all(both) and abs(fmean(both[0]) - fmean(both[1])) >= _CLEARLY:
+                default_wins = (fmean(both[0]) < fmean(both[1])) == (metric == _LOSS)
+                default, chosen = (_with_worst(figures, metric) for figures in both)
+                rows.append(
+                    [scheme, heading, Cell(default, marked=default_wins), Cell(chosen, marked=not default_wins)]
+                )
+    title = f"Where the two recipes differ by {_CLEARLY} or more"
+    return [Table(title, ["scheme", "", "default", "chosen"], rows, "Bold: the better mean.")] if rows else []
+
+
+def _with_worst(figures: Sequence[float], metric: str) -> str:
+    """Return the mean, and that of the worst seed where it is another one."""
+    mean, worst = fmean(figures), max(figures) if metric == _LOSS else min(figures)
+    digits = ".3f" if metric == _LOSS else ".2f"
+    return format(mean, digits) + f" ({worst:{digits}})" * (abs(worst - mean) >= _APART)
 
 
 def _facts(order: Sequence[str], chosen: Chosen, costs: Mapping[str, Sequence[str]]) -> Table:
@@ -207,12 +221,12 @@ _FACTS = {  # columns, and what is said of them
     "scheme": "",
     "step / flash": "Step: of training 4 layers of 128 on 12 x 64 tokens, one thread, beside a bare loop with flash.",
     "attention / flash": "Attention: forward and backward pass of one layer at (1, 4, 2048, 64); a tenth is noise.",
-    "MB": "MB: its memory above its inputs.",
-    "parameters": "",
-    "longest input": "Longest input: of a model of 64 tokens.",
-    "cache": "Cache: past the training length it slides along, or is computed anew.",
-    "export": "",
+    "MB": "MB: memory of that above its inputs, at its peak.",
+    "parameters": "Parameters: for positions, of the texts' model (2 layers of 128).",
+    "longest input": "Longest input: of that model, built for 64 tokens.",
+    "cache": "Cache, past the training length: that of keys and values slides along, or begins anew with every token.",
+    "export": "Export: the Hugging Face model that it becomes; else its weights load with poslab.",
     "rate, tasks": "Rates: the learning rates that were chosen, over all tasks, or texts.",
     "rate, texts": "",
-    "8 x for tables": "8 x: where what a scheme learns of positions has 8 times the rate of the rest.",
+    "faster tables": "Faster tables: where what a scheme learns of positions has 8 times the rate of the rest.",
 }

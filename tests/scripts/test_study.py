@@ -345,23 +345,29 @@ def test_the_page_of_a_choice(tmp_path: Path) -> None:
     assert "| fire | 1.2 | 4.51 | 165 | 396 | any | begins anew | with poslab | 0.002 | 0.001 | back |\n" in page
 
 
-def test_the_page_names_what_the_default_recipe_does_better(tmp_path: Path) -> None:
-    losses = {"default": {"t5": 1.7, "rope": 2.2}, "chosen": {"t5": 2.0, "rope": 2.0}}
+def test_the_page_shows_where_recipes_differ(tmp_path: Path) -> None:
+    losses = {"default": {"t5": 1.7, "rope": 2.05}, "chosen": {"t5": 2.0, "rope": 2.0}}
     rows = [
-        row("python_library", scheme, recipe, seed, "window loss", loss, length=512)
+        row("python_library", scheme, recipe, seed, "window loss", loss + 0.1 * (seed == 101), length=512)
         for recipe, of in losses.items()
         for scheme, loss in of.items()
         for seed in CONFIRMING_TEXTS
     ]
     of_texts = pd.DataFrame(rows).astype({"length": "Int64"})
     of_tasks = confirming(back_chosen=lambda scheme, seed: 0.45)
-    of_tasks = of_tasks[of_tasks["scheme"].isin(["nope", "shaw"])]  # 0 and 0.7 by the default recipe
+    of_tasks = of_tasks[of_tasks["scheme"].isin(["nope", "kerple", "shaw"])]  # 0, 0.8 and 0.7 by the default recipe
+    of_tasks.loc[(of_tasks["scheme"] == "kerple") & (of_tasks["data"] == "back"), "value"] = 0.8
     page = choice.write_choice(pd.concat([of_tasks, of_texts]), {}, tmp_path).read_text()
-    (line,) = re.findall("^Better by the default recipe.*$", page, re.M)
-    found = re.findall(r"\w+ [\d.]+ for [\d.]+ \(.*?\)", line)
-    assert len(found) == 2
-    assert re.match(r"shaw 0\.(69|70|71) for 0\.4[456] \(back, 2 x\)", found[0])
-    assert found[1] == "t5 1.70 for 2.00 (python library, 8 x)"
+    _, section = page.split("## Where the two recipes differ by 0.1 or more")
+    found = [line.split(" | ") for line in section.split("##")[0].splitlines() if line.startswith("| ")][2:]
+    assert [line[:2] for line in found] == [
+        ["| nope", "back, 2 x"],
+        ["| shaw", "back, 2 x"],
+        ["| t5", "python library, 8 x"],
+    ]
+    assert re.fullmatch(r"\*\*0\.(69|70|71)\*\*", found[1][2])
+    assert re.fullmatch(r"0\.4[456] \|", found[1][3])
+    assert found[2][2:] == ["**1.717 (1.800)**", "2.017 (2.100) |"]
 
 
 def test_the_figure_shows_both_recipes_where_there_are_seeds(tmp_path: Path) -> None:
