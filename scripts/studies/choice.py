@@ -149,8 +149,8 @@ def _quality(
     rows: list[list[str | Cell]] = []
     for scheme in order:
         row: list[str | Cell] = [scheme]
-        for heading, figures in found.items():
-            row.append(Cell(figures[scheme], marked=scheme in best[heading]))
+        for heading, cells_of in found.items():
+            row.append(Cell(cells_of[scheme], marked=scheme in best[heading]))
         rows.append(row)
     note = (
         "Means over seeds; in brackets the worst seed, where it is off by 0.05 or more. Bold: may be the best one, as "
