@@ -25,6 +25,7 @@ from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from processes import PRELOADED, run_process
 from runs_to_compare import SUMMARY, change_config, change_summary, compare
@@ -365,6 +366,18 @@ def test_the_first_parameter_varies_slowest_over_all_grids() -> None:
         "seed=2 pos=t5 data=back", "seed=2 pos=t5 data=copy", "seed=2 pos=rope data=back", "seed=2 pos=rope data=copy",
         "seed=3 pos=t5 data=copy", "seed=3 pos=rope data=copy",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("experiment", [f"study/{file.stem}" for file in CONFIGS.glob("experiment/study/*.yaml")])
+def test_the_study_trains_seed_after_seed(experiment: str) -> None:
+    """So that wherever it stops, all but the last seed are complete."""
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        config = loader.load_configuration("train", [f"experiment={experiment}"], run_mode=RunMode.MULTIRUN)
+        jobs = overrides_of_jobs(config, loader, [])
+    seeds = [override for job in jobs for override in job if override.startswith("seed=")]
+    assert seeds == sorted(seeds)
+    assert len({*seeds}) > 1
 
 
 def test_values_of_grids_are_read_as_those_of_any_yaml() -> None:
