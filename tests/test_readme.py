@@ -47,6 +47,15 @@ def test_alibi_is_alibi(heads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert heads != 4 or torch.equal(theirs[:, 9], -9 * torch.tensor([1 / 4, 1 / 16, 1 / 64, 1 / 256]))
 
 
+def test_an_index_of_a_room_names_all_its_files() -> None:
+    """Where the head of a package has a line for some of its files, and a file begins such a line."""
+    rooms = {init.parent: init.read_text() for init in (REPOSITORY / "src/poslab").rglob("__init__.py")}
+    indexed = {room: text for room, text in rooms.items() if re.search(r"^\w+\.py  +\w", text, flags=re.MULTILINE)}
+    assert len(indexed) > 2
+    missing = [file for room, text in indexed.items() for file in room.glob("[!_]*.py") if file.name not in text]
+    assert missing == []
+
+
 def test_the_table_of_schemes() -> None:
     text = (REPOSITORY / "src/poslab/positions/README.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \| (.*) \| .*\|$", text, flags=re.MULTILINE)

@@ -17,7 +17,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from poslab.errors import RunStopped, UserError, as_typed
+from poslab.errors import RunStopped, UserError, as_typed, first_line
 from poslab.lazy import Tensor, torch
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def init() -> None:
         _control = torch.distributed.new_group(backend="gloo", timeout=_PATIENCE)
     except RuntimeError as error:
         advice = "; in a batch script, start it with srun" if here.launcher == "srun" else ""
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise UserError(f"the {here.size} processes of the run don't find each other: {reason}{advice}") from error
 
 

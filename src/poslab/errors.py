@@ -75,6 +75,11 @@ def suggestion(name: str, choices: Iterable[str]) -> str:
     return f"{question}valid: {', '.join(known)}"
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message; of one without a message the name of its class."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
 def lacks_memory(error: BaseException) -> bool:
     """Return whether the error says that something is too large."""
     words = ("memory", "overflow", "too large")  # the latter two of sizes that no machine has

@@ -23,6 +23,11 @@ def prepare() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 
+def available() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def compute_on(threads: int | None) -> None:
     """Give torch so many threads; None leaves it its own number."""
     if threads is not None:

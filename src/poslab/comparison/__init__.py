@@ -2,7 +2,7 @@
 
 source.py          the table from a file; of_runs.py: from run folders, with what needs their models and curves
 scores.py          what is compared: metric, length, unit, direction
-groups.py          rows that differ in nothing but the seed; seed_plan.py: the seeds that were planned for them
+groups.py          rows that differ in nothing but the seed, and the seeds that were planned for them
 compare.py         groups compared (`compare_table`), and the findings on them (`Comparison`): begin here
 seeds_and_text.py  whether a difference holds for held-out text
 pairs.py           every pair

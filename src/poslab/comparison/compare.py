@@ -11,9 +11,8 @@ from typing import Any
 import pandas as pd
 
 from poslab.comparison.factors import Effect, effects
-from poslab.comparison.groups import Group, groups_of
+from poslab.comparison.groups import Group, SeedPlan, groups_of
 from poslab.comparison.scores import Score, score_of
-from poslab.comparison.seed_plan import SeedPlan
 from poslab.comparison.seeds_and_text import remarks_on_text, text_differences
 from poslab.config.contrasts import named
 from poslab.config.scripts import CompareConfig

@@ -28,8 +28,7 @@ from itertools import product
 from statistics import fmean
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.groups import Group
-from poslab.comparison.seed_plan import SeedPlan
+from poslab.comparison.groups import Group, SeedPlan
 from poslab.config.contrasts import ALL, Contrast, Registration, named, runs_finished
 from poslab.report.blocks import Block, Bullets, Table
 from poslab.statistics.families import holm

@@ -5,14 +5,13 @@ Rows are all that is known here, of run folders as of tables from elsewhere: sch
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
 import pandas as pd
 
 from poslab.comparison.scores import Score
-from poslab.comparison.seed_plan import SeedPlan
 from poslab.config.schemes import distinguishing
 from poslab.runs.load import Run
 from poslab.statistics.intervals import Estimate, estimate
@@ -82,6 +81,41 @@ class Group:
         """Return the mean of a metric, or None unless all finished seeds have it."""
         figures = self.figures(metric, length)
         return fmean(figures[seed] for seed in self.values) if self.values.keys() <= figures.keys() else None
+
+
+@dataclass(frozen=True)
+class SeedPlan:
+    """Planned seeds of a comparison.
+
+    seeds: of each group, by label. found: of groups with a finished run, those that finished or diverged. diverged: how
+    many did, of each group. before: groups without a finished run that the table has before all others, so that one of
+    them would have been the baseline. earlier: how many seeds a group had at comparisons after which further ones were
+    planned.
+    """
+
+    seeds: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    found: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    diverged: Mapping[str, int] = field(default_factory=dict)
+    before: Sequence[str] = ()
+    earlier: Sequence[int] = ()
+
+    def of_pair(self, first: str, second: str) -> frozenset[int]:
+        """Return the seeds planned for both groups."""
+        return self.seeds[first] & self.seeds[second]
+
+    def of_pairs(self, pairs: Iterable[tuple[str, str]]) -> frozenset[int]:
+        """Return the seeds planned for all of some pairs, which are compared by their means."""
+        return frozenset[int]().union(*(self.of_pair(*pair) for pair in pairs))
+
+    @property
+    def groups(self) -> int:
+        """Return the number of groups with several planned seeds."""
+        return sum(len(seeds) > 1 for seeds in self.seeds.values())
+
+    @property
+    def lost(self) -> list[str]:
+        """Return the groups without a finished run."""
+        return [label for label in self.seeds if label not in self.found]
 
 
 def groups_of(rows: pd.DataFrame, score: Score, runs: Mapping[str, Run] | None = None) -> tuple[list[Group], SeedPlan]:

@@ -38,7 +38,7 @@ from poslab.config.schemes import (
     schemes,
     shown,
 )
-from poslab.errors import SettingError, require_one_of
+from poslab.errors import SettingError, first_line, require_one_of
 from poslab.positions import PositionScheme
 from poslab.positions.contract import check_memory, check_sizes
 from poslab.tasks import Task
@@ -189,7 +189,7 @@ def resolved(config: DictConfig) -> dict[str, Any]:
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
-        raise SettingError(str(error.full_key), "...", str(error).splitlines()[0]) from None
+        raise SettingError(str(error.full_key), "...", first_line(error)) from None
     return dict(plain)
 
 

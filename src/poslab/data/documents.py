@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from poslab.config.files import suffix
-from poslab.errors import SettingError, suggestion
+from poslab.errors import SettingError, first_line, suggestion
 
 _BLOCK = 1 << 20  # bytes read at a time
 _ROWS = 64  # of a table at a time: documents may be long
@@ -40,13 +40,9 @@ def read_documents(path: str, file: Path, column: str) -> Iterator[tuple[str, in
     except SettingError:
         raise
     except OSError as error:  # those of pyarrow have no strerror
-        raise SettingError("path", path, f"{file} can't be read: {error.strerror or _first_line(error)}") from error
+        raise SettingError("path", path, f"{file} can't be read: {error.strerror or first_line(error)}") from error
     except (ValueError, EOFError, NotImplementedError) as error:  # as those of pyarrow are
-        raise SettingError("path", path, f"{file}: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise SettingError("path", path, f"{file}: {first_line(error)}") from error
 
 
 def _lines_of_json(file: Path, column: str) -> Documents:
@@ -137,7 +133,7 @@ def _rows(batches: Iterable[list[Any]], bytes_of_row: float) -> Documents:
         for number, value in enumerate(chain.from_iterable(batches), start=1):
             yield value, int(number * bytes_of_row)
     except (ValueError, OSError) as error:
-        raise ValueError(f"after row {number}: {_first_line(error)}; the file is damaged or not complete") from error
+        raise ValueError(f"after row {number}: {first_line(error)}; the file is damaged or not complete") from error
 
 
 _READERS: dict[str, Callable[[Path, str], Documents]] = {

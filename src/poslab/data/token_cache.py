@@ -30,6 +30,7 @@ from tqdm import tqdm
 from poslab.config.files import write_whole
 from poslab.data.pieces import Encoded
 from poslab.errors import UserError
+from poslab.processors import available
 from poslab.signals import deaf_to_interrupts, end_with_parent
 
 _TRAILER = struct.Struct("<QI")  # number of tokens, crc32 of name and bytes (0.2 s for 50 million on one core)
@@ -206,8 +207,7 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Itera
     if len(first) < 2:
         yield from map(function, first)
         return
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    processors = min(available, _PROCESSORS)
+    processors = min(available(), _PROCESSORS)
     ahead: deque[Future[Result]] = deque()
     pool, work = _workers(processors, function)
     with pool:

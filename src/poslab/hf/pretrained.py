@@ -12,7 +12,7 @@ from torch import Tensor
 
 from poslab.config.files import EXPORTED
 from poslab.data.tokenizer import AnyVocabulary, Vocabulary
-from poslab.errors import SettingError
+from poslab.errors import SettingError, first_line
 from poslab.hf.architectures import GPT2, hf_equivalent, transposed
 from poslab.model.decoder import GPT
 
@@ -41,7 +41,7 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
         config = _read_config(folder / "config.json")
         weights = {_named(name): weight for name, weight in load_file(folder / EXPORTED).items()}
     except (OSError, ValueError, SafetensorError) as error:
-        problem = f"is no folder with a GPT-2 as transformers writes it: {str(error).splitlines()[0]}"
+        problem = f"is no folder with a GPT-2 as transformers writes it: {first_line(error)}"
         raise SettingError("init_from", folder, problem) from error
     sizes = {"embed_dim": "n_embd", "num_layers": "n_layer", "num_heads": "n_head"}
     check_sizes(model, {name: config.get(there) for name, there in sizes.items()}, folder)

@@ -1,6 +1,7 @@
 """Run folders: checkpoints, summary and other files, written and read back; nothing is imported here.
 
 folder.py            names of the files, a new folder, its lock
+initial.py           files of weights to begin with (`init_from`)
 load.py              finished runs of some folders (`read_runs`), for comparisons
 readers.py           JSON and YAML, and the values of a dataclass's fields
 summary.py           summary.json

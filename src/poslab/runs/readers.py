@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from poslab.errors import first_line
+
 _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where there is one, is ten times as fast
 
 
@@ -17,7 +19,7 @@ def read_mapping(file: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise ValueError(f"unfinished: it has no {file.name}") from error
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ValueError(f"{file.name} can't be read: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"{file.name} can't be read: {first_line(error)}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{file.name} is not a run's")
     return {str(key): value for key, value in content.items()}

@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 from poslab.config.command_line import argv_of
 from poslab.config.train import TrainConfig
 from poslab.errors import UserError
+from poslab.processors import compute_on
 from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import SWEEP, RunFolder, failure_in
@@ -156,12 +157,9 @@ def _train(config: TrainConfig, command: list[str] | None) -> None:
 
 def _evaluate(config: TrainConfig) -> None:
     """Measure a finished run's best weights at the lengths that its evaluation lacks."""
-    import torch
-
     from poslab.evaluation.files import evaluate_run
 
-    if config.settings.threads is not None:
-        torch.set_num_threads(config.settings.threads)
+    compute_on(config.settings.threads)
     folder = _folder(config).path
     lengths = unmeasured_lengths(folder, config.evaluation)
     path = None if isinstance(config.data, Task) else config.data.path

@@ -1,6 +1,5 @@
 """Sweep: plan the jobs, run those that are left, show the progress, and end with a table of all jobs."""
 
-import os
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from poslab.config.contrasts import checked_contrasts, register
 from poslab.config.files import require_writable
 from poslab.distributed import launch
 from poslab.errors import UserError
+from poslab.processors import available
 from poslab.report.terminal import clock, table
 from poslab.runs.folder import RunFolder
 from poslab.runs.plan import add_to_plan
@@ -196,7 +196,7 @@ def _divide_threads(config: DictConfig, jobs: int) -> int | None:
     launcher = config.hydra.launcher
     if "joblib" not in str(launcher.get("_target_")):
         return None
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processors = available()
     at_a_time = int(launcher.n_jobs)
     if at_a_time < 0:  # joblib: -1 is all processors, -2 all but one
         at_a_time = max(1, processors + 1 + at_a_time)

@@ -3,6 +3,7 @@
 train.py             a run from top to bottom (`train`): begin here
 resume.py            a run that resumes: its checkpoint, and checks of what must not have changed
 state.py             progress and figures that a checkpoint holds beside Lightning's own
+initial_weights.py   weights to begin with, of another run or of a GPT-2
 module.py            the LightningModule: training step, validation, optimiser
 sharded.py           the same with parameters divided among processes (FSDP2, experimental)
 loss.py              cross-entropy without the tensor of all logits

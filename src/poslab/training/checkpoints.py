@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from poslab.config.files import appearing_whole
 from poslab.data.batch_shards import shard_rows
 from poslab.distributed import largest, of_all_processes
-from poslab.errors import RunStopped
+from poslab.errors import RunStopped, first_line
 from poslab.model.memory import Memory
 from poslab.runs.checkpoint_files import SAFETENSORS, save_weights
 from poslab.runs.folder import RunFolder
@@ -40,7 +40,7 @@ class CheckpointFiles(TorchCheckpointIO):
         except (OSError, RuntimeError, SafetensorError) as error:
             start = "resumes from the checkpoint" if run.resumable else "starts over, as no checkpoint is"
             # torch and safetensors have errors of their own for a full disk.
-            reason = getattr(error, "strerror", None) or f"{str(error).splitlines()[0]} (the disk may be full)"
+            reason = getattr(error, "strerror", None) or f"{first_line(error)} (the disk may be full)"
             raise RunStopped(f"{path}: can't be written: {reason}; resume={run} {start} before it") from error
 
 

@@ -18,7 +18,7 @@ from poslab.config.schema import ModelConfig, TrainerConfig
 from poslab.config.train import TrainConfig
 from poslab.data.module import DataModule
 from poslab.distributed import cluster_environment, launch
-from poslab.errors import SettingError, UserError
+from poslab.errors import SettingError, UserError, first_line
 from poslab.evaluation.scoring import Scoring
 from poslab.processors import compiler_problem
 from poslab.runs.checkpoint import choose_device
@@ -142,7 +142,7 @@ def _try(typed: str, settings: dict[str, Any]) -> int:
     try:
         return int(Trainer(**settings, **quiet, plugins=[*cluster_environment()]).world_size)
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
-        raise UserError(f"{typed}: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{typed}: {first_line(error)}") from error
 
 
 def count_batches(settings: TrainerConfig, data: DataModule) -> int:
