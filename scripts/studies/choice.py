@@ -116,11 +116,20 @@ def _mean_right(cells: Cells, scheme: str) -> float:
 
 
 def _best(cells: Cells, data: str, metric: str, length: int) -> tuple[str, ...]:
-    """Return the schemes of which each may be the best one; none where a figure is missing."""
-    figures = {scheme: _of_seeds(cells, data, scheme, metric, length) for scheme in SCHEMES}
+    """Return the schemes of which each may be the best one of those that read the length; none where a figure is
+    missing."""
+    figures = {
+        scheme: _of_seeds(cells, data, scheme, metric, length) for scheme in SCHEMES if _reads(scheme, metric, length)
+    }
     if not all(figures.values()):
         return ()
     return best_set(figures, lower=metric == _LOSS, proportion=metric != _LOSS).members
+
+
+def _reads(scheme: str, metric: str, length: int) -> bool:
+    """Return whether the scheme takes inputs of the length at all; of tasks, whose models are built for it, all do."""
+    longest = parse_scheme(schemes()[scheme]).max_length(SHAPE)
+    return metric != _LOSS or longest is None or length <= longest
 
 
 def _of_seeds(
@@ -140,21 +149,24 @@ def _quality(
     order: Sequence[str],
     best: Mapping[str, Sequence[str]],
 ) -> list[Table]:
-    """Return a table of the columns that all schemes have seeds of; no table without one."""
+    """Return a table of the columns that have seeds of all schemes which read that length; no table without one."""
     found: dict[str, dict[str, str]] = {}
     for data, metric, length, heading in columns:
-        figures = {scheme: _of_seeds(cells, data, scheme, metric, length) for scheme in order}
+        reads = [scheme for scheme in order if _reads(scheme, metric, length)]
+        figures = {scheme: _of_seeds(cells, data, scheme, metric, length) for scheme in reads}
         if all(figures.values()):
             found[heading] = {scheme: _with_worst([*of.values()], metric) for scheme, of in figures.items()}
     rows: list[list[str | Cell]] = []
     for scheme in order:
         row: list[str | Cell] = [scheme]
         for heading, cells_of in found.items():
-            row.append(Cell(cells_of[scheme], marked=scheme in best[heading]))
+            row.append(Cell(cells_of.get(scheme, "can't"), marked=scheme in best[heading]))
         rows.append(row)
     note = (
         "Means over seeds; in brackets the worst seed, where it is off by 0.05 or more. Bold: may be the best one, as "
         "a scheme may be whose seeds differ much."
+        + " Can't: beyond the longest input."
+        * any(len(of) < len(order) for of in found.values())
     )
     return [Table(title, ["scheme", *found], rows, note)] if found else []
 

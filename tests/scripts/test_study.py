@@ -342,6 +342,7 @@ def test_the_page_of_a_choice(tmp_path: Path) -> None:
     page = choice.write_choice(pd.concat([confirming(), of_texts]), chosen, tmp_path).read_text()
     assert "| fire | **0.90** | **0.99** | **0.95** | **0.75** |\n| nope |" in page
     assert re.search(r"\| nope \| \*\*2\.00\d\*\* \| \*\*2\.00\d\*\* \|\n", page)
+    assert "| absolute | can't | can't |\n" in page  # no longer inputs than those of training
     assert "| fire | 1.2 | 4.51 | 165 | 396 | any | begins anew | with poslab | 0.002 | 0.001 | back |\n" in page
 
 
