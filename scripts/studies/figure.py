@@ -38,7 +38,7 @@ def draw(table: pd.DataFrame) -> Figure:
         axes.set_title(title, fontsize=9)
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
-    grid[0].set_yticks(range(len(_names())), _names(), fontsize=8)
+    grid[0].set_yticks(range(len(_names())), _names())
     grid[0].invert_yaxis()
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     return figure
@@ -81,4 +81,4 @@ def _draw_panel(axes: Axes, figures: Mapping[str, list[list[float]]]) -> None:
             axes.plot(seeds, [place + below] * len(seeds), "|", color=fill if fill != "white" else "0.5", markersize=4)
         axes.plot(means[recipe], range(len(means[recipe])), "o", color="#0072B2", markerfacecolor=fill, label=recipe)
     axes.grid(axis="x", alpha=0.3)
-    axes.tick_params(axis="x", labelsize=8)
+    axes.tick_params(labelsize=8)
