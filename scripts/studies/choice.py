@@ -20,6 +20,7 @@ from poslab.positions.contract import initial_tables
 from poslab.report.blocks import Block, Bullets, Cell, Heading, Table, Text
 from poslab.report.markdown import page as markdown
 from poslab.statistics.best import best_set
+from poslab.tasks.metric import LAST_TOKENS_LOSS
 from studies.hypotheses import Cells
 from studies.recipes import Chosen
 from studies.tables import BEYOND, SCHEMES, TASKS, TEXTS, trained_length
@@ -27,7 +28,7 @@ from studies.tables import BEYOND, SCHEMES, TASKS, TEXTS, trained_length
 FILE, COSTS = "choose.md", "benchmark.json"
 WINDOW = 64  # tokens of the texts' training
 SHAPE = ModelShape(context_length=WINDOW, embed_dim=128, num_layers=2, num_heads=4)  # of their model
-_LOSS = "window loss"
+_LOSS = LAST_TOKENS_LOSS  # a mean over the window would dilute what comes after the trained length
 _CLEARLY, _APART = 0.1, 0.05  # of a share of examples, and nats: between recipes, and of the worst seed
 # (data, metric, length, heading) of the columns of quality
 _TASKS = [
@@ -96,7 +97,7 @@ def blocks(table: pd.DataFrame, chosen: Chosen, costs: Mapping[str, Sequence[str
             f"may be the best one in (95 % confidence for each column): {', '.join(wins)}."
         ),
         *_quality("Tasks: share of examples with all answers right", cells, _TASKS, order, best),
-        *_quality("Texts: loss, nats per character", cells, _LOSSES, order, best),
+        *_quality("Texts: loss of the last 32 characters of a window, nats per character", cells, _LOSSES, order, best),
         *_both_recipes(cells),
         _facts(order, chosen, costs),
         Heading("What these tables can't say", [Bullets(_CAN_NOT)]),

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from poslab.tasks.metric import LAST_TOKENS_LOSS
 from studies.hypotheses import Cells
 from studies.tables import BEYOND, CONTROL, SCHEMES, TEXTS, TWIN
 
@@ -52,9 +53,9 @@ def _panels() -> list[tuple[str, str, str, int]]:
     """Return title, task or text, metric and length of each panel."""
     tasks = [(f"{data}, 2 x: examples right", data, "exact", BEYOND[data]) for data in BEYOND if data != CONTROL]
     texts = [
-        (f"{option.split('_')[0]}, {'in range' if times == 1 else f'{times} x'}: loss", data, "window loss", 64 * times)
+        (f"{option.split('_')[0]}, {where}: loss", data, LAST_TOKENS_LOSS, length)
         for data, option in TEXTS.items()
-        for times in (1, 8)
+        for where, length in (("in range", 64), ("8 x", 512))
     ]
     return tasks + texts
 

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from poslab.errors import UserError
 from poslab.runs.load import read_runs
 from poslab.runs.plan import PlannedGroup, add_to_plan, keys_of
 from poslab.statistics.table import BEST_VALIDATION_LOSS, DIVERGED, read_table
+from poslab.tasks.metric import LAST_TOKENS_LOSS
 from studies import choice, figure, hypotheses, recipes, tables
 from studies.hypotheses import NOT_SHOWN, NOT_TESTED, OPPOSITE, SHOWN
 from studies.tables import CHOOSING, CONFIRMING, CONFIRMING_TEXTS, COUNTED, SCHEMES, TASKS, TEXTS, Recipe
@@ -319,9 +321,9 @@ def test_one_seed_chooses_for_tasks_but_not_for_texts() -> None:
 def test_the_page_of_a_choice(tmp_path: Path) -> None:
     """The one that is best in most columns is the first; a column that no seeds fill is left out."""
     rows = [
-        row(data, scheme, "chosen", seed, "window loss", 2 + place / 10 + 0.001 * noise(data, scheme, seed), length=512)
+        row(data, scheme, "chosen", seed, LAST_TOKENS_LOSS, loss + 0.001 * noise(data, scheme, seed), length=512)
         for data in TEXTS
-        for place, scheme in enumerate(SCHEMES)
+        for scheme, loss in zip(SCHEMES, count(2.0, 0.1), strict=False)
         for seed in CONFIRMING_TEXTS
     ]
     of_texts = pd.DataFrame(rows).astype({"length": "Int64"})
@@ -349,7 +351,7 @@ def test_the_page_of_a_choice(tmp_path: Path) -> None:
 def test_the_page_shows_where_recipes_differ(tmp_path: Path) -> None:
     losses = {"default": {"t5": 1.7, "rope": 2.05}, "chosen": {"t5": 2.0, "rope": 2.0}}
     rows = [
-        row("python_library", scheme, recipe, seed, "window loss", loss + 0.1 * (seed == 101), length=512)
+        row("python_library", scheme, recipe, seed, LAST_TOKENS_LOSS, loss + 0.1 * (seed == 101), length=512)
         for recipe, of in losses.items()
         for scheme, loss in of.items()
         for seed in CONFIRMING_TEXTS
