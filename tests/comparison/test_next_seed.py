@@ -26,11 +26,8 @@ def test_a_spread_takes_three_seeds(seeds: int, tmp_path: Path) -> None:
     assert next_seed_table(compare_folders(tmp_path)) is None
 
 
-def test_higher_proportions_are_better_and_differ_by_at_most_1(tmp_path: Path) -> None:
-    for seed, exact in enumerate([0.0, 0.9, 1.0, 0.1, 0.8], start=1):
+def test_three_seeds_that_solve_a_task_promise_nothing_of_the_fourth(tmp_path: Path) -> None:
+    for seed, exact in enumerate([1.0, 1.0, 0.998], start=1):
         write_task_run(tmp_path, "shaw", seed, {10: 1.0, 20: exact})
-        write_task_run(tmp_path, "absolute", seed, {10: 1.0, 20: 0.05 * seed})
-    ((_, chance, interval, *_),) = next_seed_table(compare_folders(tmp_path / "copy")).rows
-    low, high = map(float, interval.split(" to "))
-    assert -1 <= low < 0 < high <= 1
-    assert int(chance.split(" %")[0]) > 50
+        write_task_run(tmp_path, "absolute", seed, {10: 1.0, 20: 0.0})
+    assert next_seed_table(compare_folders(tmp_path / "copy")) is None

@@ -29,7 +29,11 @@ def caveats(runs: Sequence[Run]) -> list[str]:
     found += _several("versions of torch", versions.pop("torch"), rounding)
     found += _several("devices", [of.device for of in summaries], rounding)
     found += _several("numbers of threads", [of.threads for of in summaries], rounding)
-    found += _several("numbers of tokens trained on", [of.tokens for of in summaries], "more tokens, more training")
+    tokens: dict[int, set[int]] = defaultdict(set)  # by seed, which of a task decides how long its examples are
+    for run in runs:
+        tokens[run.seed].add(run.summary.tokens)
+    unequal = {count for of_seed in tokens.values() if len(of_seed) > 1 for count in of_seed}
+    found += _several("numbers of tokens trained on at one seed", unequal, "more tokens, more training")
     for name, of_runs in versions.items():
         found += _several(f"versions of {name}", of_runs, "losses may differ by rounding")
     kinds = {run.config.get("init_group", NO_WEIGHTS) for run in runs}
