@@ -66,6 +66,12 @@ def test_default_and_chosen_stand_side_by_side(swept: Path) -> None:
     assert "Not all schemes were tried with as many settings" in found.note
 
 
+def test_versions_of_edited_code_are_no_settings_to_choose(swept: Path) -> None:
+    (run,) = swept.glob("t58.0/**/t5-seed2")
+    change_summary(run, scheme_fingerprint="edited")
+    assert choices(compare_folders(swept)) is None
+
+
 def test_any_setting_of_a_scheme_is_one_to_choose(tmp_path: Path) -> None:
     for scale, loss in ((1.0, 4.0), (32.0, 3.0)):
         set_scheme(write_run(tmp_path / str(scale), "t5", 1, loss), scale=scale)

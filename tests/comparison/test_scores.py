@@ -81,6 +81,12 @@ def test_metric_and_length_can_be_chosen(tmp_path: Path) -> None:
     assert sentences(by_loss) == ["shaw and absolute were equal in each of 8 seeds"]
 
 
+def test_two_schemes_that_get_nothing_right_are_told_so(tmp_path: Path) -> None:
+    comparison = compared(tmp_path, ("absolute", [0.0] * 3), ("shaw", [0.0] * 3))
+    (said,) = sentences(comparison)
+    assert said == "shaw and absolute were equal in each of 3 seeds; both have 0.000 exact at 20 in all"
+
+
 def test_without_lengths_beyond_the_range_the_longest_counts(tmp_path: Path) -> None:
     write_task_run(tmp_path, "shaw", 1, {5: 0.5, 10: 0.25})
     assert str(compare_folders(tmp_path).score) == "exact at 10"
@@ -232,10 +238,10 @@ def test_what_holds_in_every_one_of_a_few_seeds_is_said_and_not_claimed(tmp_path
     write_task(tmp_path, "copy", absolute=BASE[:3], shaw=SHAW[:3], t5=[0.1, 0.0, 0.0], nope=[0.3, 0.0, 0.1])
     write_task(tmp_path, "sort", absolute=BASE[:3], shaw=BASE[:3])
     assert page_in(report_of(tmp_path)).lists[0] == [
-        "copy: best: any of shaw, absolute, nope, t5 may be (97.5 % sure); "
+        "copy: best: not known, any of shaw, absolute, nope, t5 may be; "
         "no difference from absolute can be shown of: shaw, nope (2 of 3); "
         "worse than absolute in every seed, too few to claim it: t5 (1 of 3)",
-        "sort: best: any of absolute, shaw may be (97.5 % sure); "
+        "sort: best: not known, any of absolute, shaw may be; "
         "no difference from absolute can be shown of: shaw (1 of 1)",
     ]
 

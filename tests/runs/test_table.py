@@ -235,6 +235,12 @@ def test_an_edited_source_is_a_setting(tmp_path: Path) -> None:
     }
 
 
+def test_of_an_edited_source_the_version_with_more_runs_comes_first(tmp_path: Path) -> None:
+    for seed, source in ((1, "bb"), (2, "bb"), (3, "aa")):
+        write_run(tmp_path, "t5", seed, scheme_fingerprint=source)
+    assert first_of_each(table_in(tmp_path).table, "source") == ["bb", "aa"]
+
+
 def test_caveats_stand_in_the_first_row_of_each_metric(tmp_path: Path) -> None:
     write_run(tmp_path, "absolute", 1)
     write_run(tmp_path, "t5", 1, device="cuda:0")

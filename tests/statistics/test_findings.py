@@ -306,7 +306,7 @@ def test_a_line_for_each_kind_of_finding() -> None:
 def test_the_best_set_in_words() -> None:
     best = BestSet(("t5", "rope"), {"t5": 1.0, "rope": 0.4, "nope": 0.001}, 0.95)
     assert best_sentence(best, ["nope"]) == "best: one of t5, rope (95 % sure); not nope"
-    assert best_sentence(best, []) == "best: any of t5, rope may be (95 % sure)"
+    assert best_sentence(best, []) == "best: not known, any of t5, rope may be"
     one = BestSet(("t5",), {}, 1 - 0.05 / 3)
     assert best_sentence(one, ["rope"]) == "best: t5 (98.33 % sure)"
     left = "best: t5 (98.33 % sure); left out: nope, of which a seed diverged"

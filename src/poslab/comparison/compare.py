@@ -103,6 +103,9 @@ class Comparison:
         remarks = [self.score.remark] if self.score.remark else []
         if second.label == self.baseline and d.significant and d.outcomes.complete:
             remarks += remarks_on_text(first, second, d, self.over_text.get(first.label))
+        figures = {*first.values.values(), *second.values.values()}
+        if self.score.metric.is_proportion and len(figures) == 1:
+            remarks.append(f"both have {self.score.text(figures.pop())} {self.score} in all")  # 0, or 1, as a rule
         if self.score.is_loss:
             losses = {group.label: group.estimate.mean for group in (first, second)}
             falls = {group.label: group.mean("late_fall") or 0.0 for group in (first, second)}

@@ -22,7 +22,7 @@ from poslab.config.train import default_settings
 from poslab.errors import as_typed
 from poslab.report import blocks
 from poslab.report.blocks import Table
-from poslab.statistics.table import BEST_VALIDATION_LOSS
+from poslab.statistics.table import BEST_VALIDATION_LOSS, SOURCE
 
 _CAPTION = (
     "Each line is a scheme, by the value of the setting that it was trained with: means over seeds, and bars from the "
@@ -81,11 +81,16 @@ def grids(comparison: Comparison) -> list[Grid]:
 
 
 def choices(comparison: Comparison) -> Table | None:
-    """Return the table of default and chosen settings of each scheme, or None if none was trained with several."""
-    found = grids(comparison)
+    """Return the table of default and chosen settings of each scheme, or None if none was trained with several.
+
+    A scheme whose code was edited between runs is left out: its versions are no settings that one could choose.
+    """
+    found = [grid for grid in grids(comparison) if SOURCE not in grid.varied]
     score = comparison.score
     if all(len(grid.groups) == 1 for grid in found) or not all(
-        group.figures(score.name if score.validation else BEST_VALIDATION_LOSS) for group in comparison.groups
+        group.figures(score.name if score.validation else BEST_VALIDATION_LOSS)
+        for grid in found
+        for group in grid.groups
     ):
         return None
     known = sorted(n for name, n in comparison.groups[0].known if name == score.name and n is not None)

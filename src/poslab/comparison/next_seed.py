@@ -18,8 +18,8 @@ _NOTE = (
 def next_seed_table(comparison: Comparison) -> Table | None:
     """Return the table of losses, or None if no group has enough seeds, all of them complete, and a spread.
 
-    Differences of proportions are not normal: where a scheme solves a task in four of five seeds, half of all triples of
-    seeds have hardly any spread, and would promise the same of the next.
+    Differences of proportions are not normal: where a scheme solves a task in four of five seeds, half of all triples
+    of seeds have hardly any spread, and would promise the same of the next.
     """
     if comparison.score.metric.is_proportion:
         return None

@@ -101,7 +101,7 @@ def _section(
     command: Sequence[Block] = (),
 ) -> list[Block]:
     """Return a section's blocks. anchor: of its table. command: how to repeat the page."""
-    blocks: list[Block] = [Bullets(answers(section.comparison), "answer")]
+    blocks: list[Block] = [Text(f"By {section.score.title}:"), Bullets(answers(section.comparison), "answer")]
     one_by_one = details(section.comparison)
     if one_by_one:
         blocks.append(Details("by how much, and how sure that is", [Bullets(one_by_one)]))

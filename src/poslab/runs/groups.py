@@ -17,6 +17,9 @@ from poslab.positions.base import knows_nothing
 from poslab.runs.code import outside
 from poslab.runs.load import Run
 from poslab.runs.provenance import NO_WEIGHTS, Repeat, initial_weights
+from poslab.statistics.table import SOURCE
+
+_DIGITS = 8  # of a fingerprint, enough to tell versions of one scheme apart
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def _distinctions(run: Run, conditions: Collection[str], edited: Collection[tupl
     schemes may share a name), its source if its classes are `edited`, and what is in `conditions`."""
     settings = run.scheme_settings | {TARGET: run.config["pos"][TARGET]}
     if _classes(run) in edited:
-        settings["source"] = run.summary.scheme_fingerprint or "unknown"
+        settings[SOURCE] = (run.summary.scheme_fingerprint or "unknown")[:_DIGITS]
     shared = _shared_by_comparable_runs(run)
     return {str(key): _short(value) for key, value in settings.items()} | {
         key: _short(shared.get(key)) for key in conditions

@@ -31,6 +31,7 @@ from poslab.statistics.table import (
     KNOWN,
     LAST_VALIDATION_LOSS,
     MISSING,
+    SOURCE,
     TEST_LOSS,
     UNPLANNED,
     checked,
@@ -164,21 +165,23 @@ class _Section:
         """Return (scheme, settings, (run or None, look) by seed) of each group, the natural baseline first.
 
         That is the default scheme of train.py, else one without positions, else the first by name; of its groups the
-        one with the fewest settings away from their defaults. A group without plan lacks all seeds that others have.
+        one with the fewest settings away from their defaults, and of versions of edited code the one with the most
+        runs. A group without plan lacks all seeds that others have.
         """
         everywhere = {seed for group in self.groups for seed in group.runs}
         everywhere |= {seed for planned in self.plan.values() for seed in planned.seeds}
-        members: list[tuple[tuple[bool, bool, str, int], str, dict[str, str], Looks]] = []
+        members: list[tuple[tuple[bool, bool, str, int, int], str, dict[str, str], Looks]] = []
         for group in self.groups:
             planned = self.plan.get(keys_of(group.first)[0])
             looks = {seed: (group.runs.get(seed), _look(planned, seed)) for seed in sorted(everywhere)}
-            rank = (group.scheme != default_scheme(), not group.knows_nothing, group.scheme, group.n_nondefault)
+            order = (group.scheme != default_scheme(), not group.knows_nothing, group.scheme, group.n_nondefault)
+            rank = (*order, -len(group.runs) if SOURCE in group.settings else 0)
             members.append((rank, group.scheme, group.settings, looks))
         there = {keys_of(run)[0] for group in self.groups for run in group.runs.values()}
         for key, planned in self.plan.items():
             if key not in there:
                 looks = {seed: (None, _look(planned, seed)) for seed in sorted(everywhere)}
-                rank = (planned.scheme != default_scheme(), False, planned.scheme, 0)
+                rank = (planned.scheme != default_scheme(), False, planned.scheme, 0, 0)
                 members.append((rank, planned.scheme, self._settings_of_lost(planned), looks))
         members.sort(key=lambda member: (member[0], str(member[2])))
         return [(scheme, settings, seeds) for _, scheme, settings, seeds in members]
@@ -188,7 +191,7 @@ class _Section:
         namesakes = [group.settings for group in self.groups if group.scheme == planned.scheme]
         settings = dict(namesakes[0]) if namesakes else {}
         settings |= {str(key): as_typed(value) for key, value in planned.settings.items()}
-        return settings | ({"source": "another version"} if settings in namesakes else {})
+        return settings | ({SOURCE: "another version"} if settings in namesakes else {})
 
     def _compared(self) -> set[str]:
         """Return the metrics by which the runs can be compared: what has chosen the weights is none."""

@@ -35,7 +35,7 @@ def best_sentence(best: BestSet, others: Sequence[str], untested: Sequence[str] 
     sure = f"{100 * best.confidence:.4g} % sure"
     left = f"; left out: {', '.join(untested)}, of which a seed diverged" if untested else ""
     if not others:
-        return f"best: any of {', '.join(best.members)} may be ({sure})" + left
+        return f"best: not known, any of {', '.join(best.members)} may be" + left
     if len(best.members) == 1:
         return f"best: {best.members[0]} ({sure})" + left
     return f"best: one of {', '.join(best.members)} ({sure}); not {', '.join(others)}" + left

@@ -15,6 +15,7 @@
 | look | 1, or for a seed that was added after a comparison 2, after another one 3 |
 | caveat | what weakens answers from this row on, a line each |
 | folder | of the run |
+| source | version of the scheme's code, where the runs have several: groups differ in it, but it is no setting |
 | commit, versions, threads, processor, seconds | how and where the run was made: of no effect |
 | any other | a setting: rows of one scheme that differ in it are of different groups |
 
@@ -31,6 +32,7 @@ import pandas as pd
 NEEDED = ("scheme", "seed", "value")
 _WHOLE_NUMBERS = ("length", "stretch", "document", "stretch_tokens", "look")
 KNOWN = (*NEEDED, "data", "metric", *_WHOLE_NUMBERS[:4], "status", "better", "unit", "look", "caveat", "folder")
+SOURCE = "source"
 ORIGIN = ("commit", "versions", "threads", "processor", "seconds")  # columns that are no settings
 FINISHED, DIVERGED, MISSING, UNPLANNED = "finished", "diverged", "missing", "unplanned"
 _STATUSES = (FINISHED, DIVERGED, MISSING, UNPLANNED)
