@@ -20,6 +20,7 @@ COMBINED = "pos._target_=poslab.positions.combined.Combined"
 # What is typed, and what the one line must contain; values that a type or its limits rule out are in test_bad_input.py.
 BAD = [
     ("pos=t6", "pos=t6: unknown; did you mean "),
+    ("experiment=published/nanogtp", "experiment=published/nanogtp: unknown; did you mean published/nanogpt"),
     ("pos=", f"valid: {', '.join(SCHEMES)}"),
     ("~pos", "~pos: can't be left out; pos=NAME chooses one"),
     ("po=t5", "po=t5: unknown setting; did you mean pos?"),

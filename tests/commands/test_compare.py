@@ -52,7 +52,7 @@ def test_a_single_run_and_two(tmp_path: Path, script: Callable[..., Any], monkey
     assert "- only absolute is here (n = 1)" in out
     code, out, _ = script(f"runs=[{first},{second}]")
     assert code == 0
-    assert "- t5 was 0.250 nats better than absolute in one run each; one run says nothing about chance" in out
+    assert "- t5 was better than absolute by 0.250 nats in one run each; one run says nothing about chance" in out
     monkeypatch.chdir(first)
     assert script("runs=.")[0] == 0
     reports = list(tmp_path.rglob("report.html"))

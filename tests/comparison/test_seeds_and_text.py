@@ -160,6 +160,6 @@ def test_stretches_of_other_weights_are_called_so(tmp_path: Path) -> None:
     for folder in tmp_path.glob("t5-seed*"):
         change_summary(folder, last_val_loss=json.loads((folder / "summary.json").read_text())["best_val_loss"] + 0.01)
     assert claim_in(tmp_path).endswith(
-        "; of other text nothing is known, as it was measured with the best weights, and the last are compared"
+        "; of other text nothing is known, as its stretches were measured with the best weights, not the last"
     )
     assert "interval, seeds and text" not in page_in(tmp_path / "report").rows[0]

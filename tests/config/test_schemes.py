@@ -56,7 +56,7 @@ MISTAKES = {
         "refuses its settings: too large",
     ),
     "syntax": ("", "class Mine(:", "can't be imported: invalid syntax"),
-    "no such class": ("", "class Other: pass", "can't be imported: module "),
+    "no such class": ("", "class Other: pass", ".py has no Mine"),
 }
 
 

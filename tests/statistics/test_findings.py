@@ -155,12 +155,12 @@ DIVERGED = SeedOutcomes(5, diverged=(1, 0), differences=(-0.1, -0.1, -0.1, -0.1,
         (
             difference(-0.113, n=2, sd=0.001),
             TooFew,
-            "t5 was 0.113 nats better than absolute in the mean of 2 seeds; to claim a difference takes 3 or more",
+            "t5 was better than absolute by 0.113 nats in the mean of 2 seeds; to claim a difference takes 3 or more",
         ),
         (
             difference(-0.05, n=1),
             TooFew,
-            "t5 was 0.050 nats better than absolute in one run each; one run says nothing about chance",
+            "t5 was better than absolute by 0.050 nats in one run each; one run says nothing about chance",
         ),
         (difference(0.0, n=1), TooFew, "t5 and absolute were equal in one run each; one run says nothing about chance"),
         (difference(n=0), TooFew, "t5 and absolute have no seed in common"),
@@ -240,7 +240,7 @@ def test_seeds_that_all_agree_are_no_certainty() -> None:
     assert exact([0.0] * 6, [1.0] * 6)[1].startswith("t5 is worse than absolute by 1.00 of the examples, at least 0.47")
     assert exact([1.0] * 6, [1.0] * 6)[1] == "t5 and absolute were equal in each of 6 seeds"
     assert exact([1.0], [0.0])[1].startswith(
-        "t5 was 1.00 of the examples better than absolute in one run each; one run"
+        "t5 was better than absolute by 1.00 of the examples in one run each; one run"
     )
 
 
@@ -314,7 +314,7 @@ def test_the_best_set_in_words() -> None:
 
 
 def test_what_no_test_of_these_seeds_knows() -> None:
-    assert unfailed_sentence(5).startswith("0 of 5 seeds of each scheme failed, so up to 45 % of further ones may, ")
+    assert unfailed_sentence(5).startswith("none of the 5 seeds of each scheme failed, yet up to 45 % of")
     assert lost_sentence("t5", 0, 0) == "t5 has no such figure"
     assert lost_sentence("t5", 5, 2) == "t5 has no finished run: 2 of 5 seeds diverged, 3 of 5 seeds are missing"
     assert lost_sentence("t5", 5, 5) == "t5 has no finished run: 5 of 5 seeds diverged"

@@ -131,7 +131,7 @@ def choose_backend(
     CUDA has never been timed. may_compile: False where lengths change all the time, or in float64.
     """
     if not parts and (dropout_p == 0 or device.type != "cpu"):
-        return Choice("sdpa", "no positions in attention")
+        return Choice("sdpa", "nothing but queries and keys")
     if device.type == "cuda":
         if parts <= {"bias", "window"} and query_length <= _LONGEST_MASK:
             return Choice("sdpa", f"no more than a bias by distance and a window, up to {_LONGEST_MASK:,} queries")

@@ -66,13 +66,13 @@ def run_check(config: CheckConfig) -> None:
 
 
 def outcome(check: Callable[[PositionScheme], Iterator[Difference]], scheme: PositionScheme) -> tuple[str, str]:
-    """Return ("ok", the largest difference), ("differs", what, and by how much) or ("not tried", why)."""
+    """Return ("ok", the largest relative difference), ("differs", what, and by how much) or ("not tried", why)."""
     torch.manual_seed(0)
-    largest = 0.0
+    largest, limit = 0.0, 0.0
     try:
         for what, found, expected, room in check(scheme):
             apart = float((found - expected).abs().max().detach() / expected.abs().max().detach().clamp(min=1))
-            largest = max(largest, apart)
+            largest, limit = max((largest, limit), (apart, room))
             if not apart <= room:  # NaN is not
                 return "differs", f"{what}: by {apart:.2g}, at most {room:g} is right"
     except NotTried as reason:
@@ -81,7 +81,7 @@ def outcome(check: Callable[[PositionScheme], Iterator[Difference]], scheme: Pos
         return "differs", str(error)
     except Exception as error:  # whatever a scheme raises is what was to be found
         return "differs", " ".join(f"{type(error).__name__}: {error}".split())
-    return "ok", f"to {largest:.0e}"
+    return "ok", f"to {largest:.0e}, at most {limit:g} is right" if largest else "to the bit"
 
 
 def _model(scheme: PositionScheme, **sizes: Any) -> GPT:

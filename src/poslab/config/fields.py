@@ -155,7 +155,10 @@ def imported(target: str, option: str) -> Any:
     """Return the object of that full name. Raises SettingError, for the option that gives it, where that fails."""
     module, _, name = target.rpartition(".")
     try:
-        return getattr(importlib.import_module(module), name)
+        found = importlib.import_module(module)
+        if not hasattr(found, name):  # as where a file has the name of a module of Python's library
+            raise ImportError(f"{getattr(found, '__file__', None) or 'a part of Python'} has no {name}")
+        return getattr(found, name)
     except SettingError as error:  # of a class that breaks the contract of its kind
         raise SettingError(option, target, f"{error.value} {error.problem}") from error
     except Exception as error:  # whatever the import of somebody's file raises

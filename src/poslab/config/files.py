@@ -105,7 +105,8 @@ def find_files(path: str) -> list[Path]:
         # No hidden ones: caches of tokens, copies that editors keep.
         seen = [file for file in known if not any(part[0] == "." for part in file.relative_to(given).parts)]
         matches = [file for file in seen if file.match("*.txt")] or seen
-        none = f"no .txt file in this folder, nor one of {', '.join([*FORMATS][1:])}"
+        formats = ", ".join([*FORMATS][1:])
+        none = f"no .txt file in this folder, nor one of {formats}; a quoted glob takes others, '{given}/*.py'"
     else:
         matches = [Path(match) for match in glob.iglob(str(given), recursive=True)]
         none = "no such file, folder or glob match"

@@ -63,8 +63,11 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not of the form option=value; quote values with special characters"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
-        group, _, name = error.missing_cfg_file.rpartition("/")
-        return f"{group}={name}: unknown; {suggestion(name, error.options)}"
+        group, _, name = error.missing_cfg_file.partition("/")
+        if group not in config_groups():  # such as hydra/launcher
+            group, _, name = error.missing_cfg_file.rpartition("/")
+        there = {*error.options, *config_groups().get(group, [])}  # Hydra leaves out those of folders within
+        return f"{group}={name}: unknown; {suggestion(name, sorted(there))}"
     if match := re.match(r"Could not override '([^']+)'", message):
         option = match[1]
         problem = f"unknown setting; {suggestion(option, _settings_near(option))}"
@@ -87,10 +90,11 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
 
 
 def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:
-    """Return the options of every group in these folders."""
+    """Return the options of every group in these folders, "published/nanogpt" of a folder within a group."""
     groups: dict[str, set[str]] = {}
-    for option in (option for root in roots for option in root.glob("*/*.yaml")):
-        groups.setdefault(option.parent.name, set()).add(option.stem)
+    for option in (option.relative_to(root) for root in roots for option in root.glob("*/**/*.yaml")):
+        group, *name = option.with_suffix("").parts
+        groups.setdefault(group, set()).add("/".join(name))
     return {group: sorted(groups[group]) for group in sorted(groups)}
 
 

@@ -156,7 +156,7 @@ class TooFew(Finding):
         n = self.difference.n
         if self.difference.mean is None:
             return f"{self.first} and {self.second} have no seed in common"
-        was = f"was {self.amount} {self.word} than {self.second}" if self.size else f"and {self.second} were equal"
+        was = f"was {self.word} than {self.second} by {self.amount}" if self.size else f"and {self.second} were equal"
         if n == 1:
             return f"{self.first} {was} in one run each; one run says nothing about chance"
         return f"{self.first} {was} in the mean of {n} seeds; to claim a difference takes {FEWEST_SEEDS} or more"

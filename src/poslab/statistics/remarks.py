@@ -44,7 +44,7 @@ def best_sentence(best: BestSet, others: Sequence[str], untested: Sequence[str] 
 def unfailed_sentence(n: int) -> str:
     """Return what n seeds without a failure say of further ones."""
     upto = per_cent(at_most(0, n))
-    return f"0 of {n} seeds of each scheme failed, so up to {upto} of further ones may, which no test of these can show"
+    return f"none of the {n} seeds of each scheme failed, yet up to {upto} of further seeds may (95 % limit)"
 
 
 def solved_sentence(name: str, solved: Proportion) -> str:
@@ -98,7 +98,7 @@ def text_remark(over_seeds: Difference, over_text: Difference) -> str:
     return f"it holds for other seeds {which}: [{low:.{places}f}, {high:.{places}f}] over seeds and text"
 
 
-OTHER_WEIGHTS = "of other text nothing is known, as it was measured with the best weights, and the last are compared"
+OTHER_WEIGHTS = "of other text nothing is known, as its stretches were measured with the best weights, not the last"
 TOO_ALIKE = "of other text nothing is known, as too few of its stretches are independent"
 TOO_FEW_DOCUMENTS = (
     "of other text nothing is known, as what is held out tells less of it than "
