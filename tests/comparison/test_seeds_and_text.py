@@ -47,7 +47,7 @@ def claim_in(root: Path, **settings: bool) -> str:
     best, said, unfailed = page_in(report_of(root, **settings)).lists[0]
     assert best == "best: t5 (95 % sure)"
     assert said.startswith("t5 is better than absolute by 0.")
-    assert unfailed.startswith("0 of 5 seeds of each scheme failed")
+    assert unfailed.startswith("none of the 5 seeds of each scheme failed")
     return said
 
 

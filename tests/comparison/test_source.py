@@ -145,7 +145,7 @@ def test_a_table_from_elsewhere(tmp_path: Path, script: Script) -> None:
     best, said, unfailed = page_in(folder).lists[0]
     assert best == "best: mine (95 % sure)"
     assert said.startswith("mine is better than plain by 0.1")
-    assert unfailed.startswith("0 of 5 seeds")
+    assert unfailed.startswith("none of the 5 seeds")
     assert "runs of one seed start from the same weights" not in (folder / "report.md").read_text()
     assert len(list((folder / "figures").iterdir())) == 1
     assert script(f"table={file}", "better=higher")[1].count("- mine is worse than plain by 0.1") == 1
