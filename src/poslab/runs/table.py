@@ -119,7 +119,7 @@ class _Section:
             listed = "; ".join(f"{key}: {values}" for key, values in conditions.items())
             raise UserError(
                 f"the runs differ in more than the scheme, so the scheme can't be said to cause a difference: "
-                f"{listed}; compare fewer runs, or set allow_differences=true"
+                f"{listed}; runs=FOLDER compares fewer runs, allow_differences=true all of them"
             )
         self.title, self.evaluations, self.conditions = title, evaluations, conditions
         diverged, foreign = comparable([run for run in runs if run.diverged], finished)
