@@ -44,7 +44,7 @@ def introduce(
     if shares:
         print(f"chance   {', '.join(f'{share.name} {share.chance:.3f} {share.unit}' for share in shares)}")
     again = "" if resumed_step is None else f", resumes from step {resumed_step}" if resumed_step else ", starts over"
-    print(f"run      {folder}{again}\n")
+    print(f"run      {folder}{again}")
 
 
 def conclude(summary: Summary, module: LanguageModel, folder: RunFolder) -> None:
@@ -79,9 +79,10 @@ def conclude(summary: Summary, module: LanguageModel, folder: RunFolder) -> None
 
 
 class ValidationLines(Callback):
-    """Callback that prints a line of figures at each validation, under a heading."""
+    """Callback that prints how many steps there are, and under a heading a line of figures at each validation."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        pl_module.print(f"steps    {ours(pl_module).total_steps():,}\n")
         if trainer.enable_validation:
             names = (figure.name for figure in ours(pl_module).scoring.figures)
             pl_module.print(_line(*_BEFORE, *names, *_AFTER))

@@ -147,13 +147,14 @@ class LanguageModel(LightningModule):
         optimizer = make_optimizer(self.model, optim, fused=self.config.trainer.precision != "16-mixed")
         factor = partial(
             learning_rate_factor,
-            total_steps=self._total_steps(),
+            total_steps=self.total_steps(),
             warmup_share=optim.warmup_share,
             final_share=optim.final_share,
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}
 
-    def _total_steps(self) -> int:
+    def total_steps(self) -> int:
+        """Return how many optimiser steps the run has, if nothing stops it early."""
         limit = self.config.trainer.max_steps
         steps = self.trainer.estimated_stepping_batches  # infinite without a number of epochs
         return int(steps if limit == -1 else min(steps, limit))
