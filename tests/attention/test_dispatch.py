@@ -125,11 +125,11 @@ BIAS, KEYS, LATER = {"bias", "window"}, {"bias", "keys", "queries", "key_bias", 
 @pytest.mark.parametrize(
     ("device", "parts", "queries", "dropout_p", "backend", "why"),
     [
-        ("cpu", set(), 256, 0.0, "sdpa", "no positions"),
+        ("cpu", set(), 256, 0.0, "sdpa", "nothing but queries"),
         ("cpu", set(), 256, 0.1, "blockwise", "128 queries or more"),
         ("cpu", BIAS, 256, 0.0, "blockwise", "128 queries or more"),
         ("cpu", KEYS, 1, 0.0, "reference", "fewer than 128"),
-        ("cuda", set(), LATER, 0.1, "sdpa", "no positions"),
+        ("cuda", set(), LATER, 0.1, "sdpa", "nothing but queries"),
         ("cuda", BIAS, 2, 0.1, "sdpa", "up to 2,048"),
         ("cuda", BIAS, LATER, 0.0, "flex", "one kernel"),
         ("cuda", BIAS, LATER, 0.1, "blockwise", "flex can't compute dropout"),
