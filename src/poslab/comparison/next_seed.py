@@ -16,7 +16,7 @@ _NOTE = (
 
 
 def next_seed_table(comparison: Comparison) -> Table | None:
-    """Return the table of losses, or None if no group has enough seeds, all of them complete, and a spread.
+    """Return the table, or None for proportions, or if no group has enough seeds, all complete, and a spread.
 
     Differences of proportions are not normal: where a scheme solves a task in four of five seeds, half of all triples
     of seeds have hardly any spread, and would promise the same of the next.
@@ -37,6 +37,8 @@ def _row(group: Group, comparison: Comparison) -> list[str]:
     if ahead is None:
         return []
     chance, low, high = ahead.probability, ahead.probability_low, ahead.probability_high
+    if score.metric.higher_is_better:
+        chance, low, high = 1 - chance, 1 - high, 1 - low
     row = [group.label, f"{per_cent(chance)} [{per_cent(low)}, {per_cent(high)}]"]
     row.append(score.interval((ahead.low, ahead.high), "+"))
     seeds = sorted(group.values.keys() & base.keys())
