@@ -219,12 +219,6 @@ def test_narrowing_by_definition(tokens: list[int]) -> None:
     assert narrowed.dtype == torch.int32
 
 
-def test_ids_that_there_are_not(verdict: Corpus) -> None:
-    for ids in ([-1], [0, verdict.vocabulary.size]):
-        with pytest.raises(SettingError, match=f"must be from 0 to {verdict.vocabulary.size - 1}"):
-            verdict.vocabulary.decode(ids)
-
-
 def test_ids_of_a_long_text_are_found_in_pieces() -> None:
     tokens = torch.zeros(3 * 2**20, dtype=torch.int32)
     tokens[[5, 2**20, 2**20 + 1, -1]] = torch.tensor([40_000, 7, 50_256, 9], dtype=torch.int32)

@@ -138,12 +138,10 @@ def _tokenised(source: Source, tokenizer: Encoding, shares: Sequence[float], cac
     if source.kind is Kind.TEXT:
         types["parts"] = torch.int64
     files = {name: (_cache_file(cache_dir, source, tokenizer, shares, name), dtype) for name, dtype in types.items()}
-    return read_or_make(files, partial(_tokenise, source, tokenizer, shares, types["tokens"]))
+    return read_or_make(files, partial(_tokenise, source, tokenizer, shares))
 
 
-def _tokenise(
-    source: Source, tokenizer: Encoding, shares: Sequence[float], dtype: torch.dtype, growing: GrowingFiles
-) -> None:
+def _tokenise(source: Source, tokenizer: Encoding, shares: Sequence[float], growing: GrowingFiles) -> None:
     """Write the tokens of a corpus, from where `growing` was saved on."""
     if source.kind is Kind.TEXT:
         total, unit = sum(map(len, read_text(source, isinstance(tokenizer, Bytes)))), " characters"
@@ -156,7 +154,7 @@ def _tokenise(
         encoded = islice(read_token_files(source, tokenizer), growing.read, None)
     else:
         encoded = in_order(partial(encode_piece, tokenizer), islice(pieces, growing.read, None))
-    write_all(growing, encoded, dtype, total, unit)
+    write_all(growing, encoded, total, unit)
     if not growing.items("tokens"):
         raise SettingError("path", source.path, "the text is empty")
     if fingerprint(source.path) != source.sha256:
@@ -174,13 +172,12 @@ def encode_piece(tokenizer: Encoding, piece: Piece) -> Encoded:
 
 def _renumbered(tokens: Tensor, vocabulary: Vocabulary, file: Path) -> Tensor:
     """Return the tokens as ids of the vocabulary, kept in a file."""
-    dtype = _smallest_type(vocabulary.size)
 
     def make(growing: GrowingFiles) -> None:
         for piece in tokens.split(_BLOCK):
-            growing.append("tokens", vocabulary.narrow(piece).to(dtype).numpy().tobytes())
+            growing.append("tokens", vocabulary.narrow(piece).numpy())
 
-    return read_or_make({"tokens": (file, dtype)}, make)[0]
+    return read_or_make({"tokens": (file, _smallest_type(vocabulary.size))}, make)[0]
 
 
 def _smallest_type(vocabulary_size: int) -> torch.dtype:

@@ -104,7 +104,7 @@ class TextDataModule(DataModule):
 
     @property
     def untrained_losses(self) -> dict[str, float]:
-        judged_by = self.corpus.test if self.test_tokens else self.corpus.validation
+        _, judged_by = self.corpus.held_out
         return untrained_losses(self.corpus.train, judged_by, self.vocabulary.size)
 
     def resume_at(self, epoch: int, batches: int) -> None:

@@ -70,8 +70,6 @@ class Scans(Dataset[Scan]):
         return -(-self.count // (self.piece * self.rows))
 
     def __getitem__(self, index: int) -> Scan:
-        if not 0 <= index < len(self):
-            raise IndexError(f"scan {index} of {len(self)}")
         first = index * self.piece * self.rows
         firsts = range(first, min(self.count, first + self.piece * self.rows), self.piece)
         steps = range(-min(self.before, firsts[-1]), min(self.piece, self.count - first))

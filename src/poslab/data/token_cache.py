@@ -29,6 +29,7 @@ from tqdm import tqdm
 
 from poslab.config.files import write_whole
 from poslab.data.pieces import Encoded
+from poslab.data.tokenizer import Array
 from poslab.errors import UserError
 from poslab.processors import available
 from poslab.signals import deaf_to_interrupts, end_with_parent
@@ -70,15 +71,13 @@ class GrowingFiles:
     there. A signal leaves what was saved, an error nothing. Raises OSError where they can't be written.
     """
 
-    def __init__(self, files: Mapping[str, Path], item_sizes: Mapping[str, int]) -> None:
+    def __init__(self, files: Files) -> None:
         self.files = files
-        self.item_sizes = item_sizes
         self.read = 0  # pieces of what they are made of
-        first = next(iter(files.values()))
-        self._unfinished = {name: file.with_name(f"{file.name}.unfinished") for name, file in files.items()}
+        first, _ = next(iter(files.values()))
+        self._unfinished = {name: file.with_name(f"{file.name}.unfinished") for name, (file, _) in files.items()}
         self._progress = first.with_name(f"{first.name}.progress")
-        self._written = {name: (0, _of_name(file)) for name, file in files.items()}  # bytes and the checksum
-        first.parent.mkdir(parents=True, exist_ok=True)
+        self._written = {name: (0, _of_name(file)) for name, (file, _) in files.items()}  # bytes and the checksum
         if self._progress.exists() and all(file.exists() for file in self._unfinished.values()):
             saved = json.loads(self._progress.read_text())
             self.read, self._written = saved["read"], {name: tuple(saved["written"][name]) for name in files}
@@ -100,9 +99,10 @@ class GrowingFiles:
 
     def items(self, name: str) -> int:
         """Return how many items the file has by now."""
-        return self._written[name][0] // self.item_sizes[name]
+        return self._written[name][0] // self.files[name][1].itemsize
 
-    def append(self, name: str, piece: bytes) -> None:
+    def append(self, name: str, items: Array) -> None:
+        piece = items.astype(str(self.files[name][1]).removeprefix("torch.")).tobytes()
         self._opened[name].write(piece)
         size, checksum = self._written[name]
         self._written[name] = size + len(piece), crc32(piece, checksum)
@@ -120,7 +120,7 @@ class GrowingFiles:
             file.write(_TRAILER.pack(self.items(name), self._written[name][1]))
             file.close()
         for name, unfinished in self._unfinished.items():
-            unfinished.replace(self.files[name])
+            unfinished.replace(self.files[name][0])
         self._progress.unlink(missing_ok=True)
 
 
@@ -149,8 +149,7 @@ def read_or_make(files: Files, make: Callable[[GrowingFiles], None]) -> list[Ten
             waited = True
         try:
             if not (waited and (contents := _read(files))):
-                paths = {what: file for what, (file, _) in files.items()}
-                with GrowingFiles(paths, {what: dtype.itemsize for what, (_, dtype) in files.items()}) as growing:
+                with GrowingFiles(files) as growing:
                     make(growing)
                     growing.finish()
                 contents = _read(files)
@@ -161,8 +160,6 @@ def read_or_make(files: Files, make: Callable[[GrowingFiles], None]) -> list[Ten
     except OSError as error:
         problem = f"data.cache_dir={first.parent}: can't be written: {error.strerror}; name another"
         raise UserError(problem) from error
-    if not contents:
-        raise UserError(f"data.cache_dir={first.parent}: {first.name} was damaged while it was made; start again")
     return contents
 
 
@@ -172,21 +169,19 @@ def _read(files: Files) -> list[Tensor]:
     return [content for content in contents if content is not None] if None not in contents else []
 
 
-def write_all(growing: GrowingFiles, encoded: Iterable[Encoded], dtype: torch.dtype, total: int, unit: str) -> None:
-    """Write pieces, from the first that is not written yet, as tokens of a type. total, unit: of what is read, for a
-    bar with the rate and the time left, or a line where none is shown."""
+def write_all(growing: GrowingFiles, encoded: Iterable[Encoded], total: int, unit: str) -> None:
+    """Write pieces, from the first that is not written yet. total, unit: of what is read, for a bar with the rate and
+    the time left, or a line where none is shown."""
     resuming = growing.read > 0
     bar: tqdm[None] = tqdm(total=total, desc="tokenising", unit=unit, unit_scale=True, leave=False, disable=None)
     if total > _MUCH and not sys.stderr.isatty():
         print(f"tokenising {total / 1e6:,.0f} M{unit}, once for this text and encoding ...", flush=True)
     with bar:
         for number, piece in enumerate(encoded, start=growing.read + 1):
-            ends = piece.ends.astype(np.int64) + growing.items("tokens")
-            growing.append("tokens", piece.tokens.astype(str(dtype).removeprefix("torch.")).tobytes())
-            if len(ends):
-                growing.append("ends", ends.tobytes())
+            growing.append("ends", piece.ends + growing.items("tokens"))
+            growing.append("tokens", piece.tokens)
             if piece.part_ends:
-                growing.append("parts", np.int64(growing.items("tokens")).tobytes())
+                growing.append("parts", np.array([growing.items("tokens")]))
             if resuming:  # the rate is of what is tokenised now
                 resuming = False
                 print(f"tokenising resumes after {piece.read / 1e6:,.0f} M{unit}", flush=True)

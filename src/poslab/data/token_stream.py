@@ -47,13 +47,9 @@ def read_tokens_of(path: str, file: Path, vocabulary_size: int, encoding: str) -
     Raises SettingError for a file that is not complete, or has ids that the encoding doesn't; and where nanoGPT's would
     be uint16, but every other number is no more than the upper half of a wider one.
     """
-
-    def problem(what: str) -> SettingError:
-        return SettingError("path", path, f"{file} {what}")
-
     try:
         with file.open("rb") as opened:
-            start, dtype = _start(opened, file.stat().st_size, problem)
+            start, dtype = _start(opened, file.stat().st_size)
             opened.seek(start)
             number = 0
             while block := opened.read(_TOKENS * dtype.itemsize):
@@ -62,19 +58,21 @@ def read_tokens_of(path: str, file: Path, vocabulary_size: int, encoding: str) -
                 if start == number == 0 and len(tokens) >= _FEW and tokens[1::2].max() <= most:
                     halves = f"at most {most}" if most else "0"
                     what = f"seems to hold tokens of 32 or 64 bits, as every other number of 16 bits is {halves}"
-                    raise problem(f"{what}; without llm.c's header it must be uint16, nothing else")
+                    raise ValueError(f"{what}; without llm.c's header it must be uint16, nothing else")
                 if (beyond := (tokens >= vocabulary_size)).any():
                     index = int(beyond.argmax())
                     known = f"{encoding} has {vocabulary_size:,}: is data.encoding the one that made it?"
-                    raise problem(f"has the token {tokens[index]:,} at position {number + index:,}; {known}")
+                    raise ValueError(f"has the token {tokens[index]:,} at position {number + index:,}; {known}")
                 yield tokens, start + (number + len(tokens)) * dtype.itemsize
                 number += len(tokens)
     except OSError as error:
-        raise problem(f"can't be read: {error.strerror}") from error
+        raise SettingError("path", path, f"{file} can't be read: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingError("path", path, f"{file} {error}") from error
 
 
-def _start(opened: BinaryIO, size: int, problem: Any) -> tuple[int, "np.dtype[Any]"]:
-    """Return the offset of the first token in bytes, and the type of all. `problem` makes an error of words."""
+def _start(opened: BinaryIO, size: int) -> tuple[int, "np.dtype[Any]"]:
+    """Return the offset of the first token in bytes, and the type of all. Raises ValueError for half a file."""
     kind, length = _HEADER
     header = np.frombuffer(opened.read(kind.itemsize * length), kind) if size >= kind.itemsize * length else None
     start, dtype = 0, _UINT16
@@ -82,7 +80,7 @@ def _start(opened: BinaryIO, size: int, problem: Any) -> tuple[int, "np.dtype[An
         start, dtype = header.nbytes, _OF_MAGIC[int(header[0])]
         there = (size - start) // dtype.itemsize
         if there != header[2]:
-            raise problem(f"is not complete: of {header[2]:,} tokens it has {there:,}")
+            raise ValueError(f"is not complete: of {header[2]:,} tokens it has {there:,}")
     if (size - start) % dtype.itemsize:
-        raise problem(f"ends within a token of {dtype.itemsize} bytes: it is not complete, or holds something else")
+        raise ValueError(f"ends within a token of {dtype.itemsize} bytes: it is not complete, or holds something else")
     return start, dtype
