@@ -22,7 +22,6 @@ def test_sign_flips_worked_by_hand() -> None:
     assert sign_flip_test([1, 2, 4]) == 2 / 8
     assert sign_flip_test([-1, 2, 4]) == 4 / 8
     assert sign_flip_test([1, 2, 4], "greater") == 1 / 8
-    assert sign_flip_test([1, 2, 4], "less") == 1
     assert sign_flip_test([0, 0, 0]) == 1
     assert sign_flip_test([0, 0, 1]) == 1
 
@@ -35,7 +34,6 @@ def test_sign_flips_in_all_ways(n: int, draw: str) -> None:
     sums = np.array(list(itertools.product((1, -1), repeat=n))) @ differences
     assert sign_flip_test(differences) == np.mean(abs(sums) >= abs(differences.sum()) - 1e-9)
     assert sign_flip_test(differences, "greater") == np.mean(sums >= differences.sum() - 1e-9)
-    assert sign_flip_test(differences, "less") == np.mean(sums <= differences.sum() + 1e-9)
 
 
 @pytest.mark.parametrize("n", [13, 30, MOST_EXACT])

@@ -25,9 +25,3 @@ def test_a_failure_that_was_not_seen_is_possible() -> None:
     assert round(at_most(0, 5), 2) == 0.45
     assert stats.binom.cdf(2, 10, at_most(2, 10)) == pytest.approx(0.05)
     assert at_most(5, 5) == 1
-    assert at_most(0, 5, 0.975) == pytest.approx(proportion(0, 5).high)
-
-
-def test_no_seeds_have_no_proportion() -> None:
-    with pytest.raises(ValueError, match="n"):
-        proportion(0, 0)

@@ -51,11 +51,6 @@ def test_runs_that_end_early_widen_the_limits() -> None:
     assert fewer.median > every.median
 
 
-def test_no_run_has_no_time() -> None:
-    with pytest.raises(ValueError, match="no run"):
-        time_to_solve([], [])
-
-
 def log_rank_by_hand(times: list[float], solved: list[bool], first: tuple[int, ...]) -> float:
     """Return observed less expected events of the first group, summed over the times of events."""
     total = 0.0

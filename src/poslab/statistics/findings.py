@@ -6,7 +6,7 @@ claimed difference says "is better than" or "is worse than".
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from poslab.statistics.counts import TwoCounts
@@ -32,13 +32,15 @@ class Measure(Protocol):
 
 @dataclass(frozen=True)
 class Finding:
-    """Finding on `first` and `second`, whose difference is first minus second. remarks: what weakens or extends it."""
+    """Finding on `first` and `second`, whose difference is first minus second. effect: a difference that matters, if
+    one is known. remarks: what weakens or extends the finding."""
 
     first: str
     second: str
     difference: Difference
     measure: Measure
-    remarks: Sequence[str] = field(default=(), kw_only=True)
+    effect: float | None
+    remarks: Sequence[str]
 
     def __str__(self) -> str:
         return "; ".join([self.claim, *self.remarks])
@@ -89,23 +91,17 @@ class Shown(Finding):
         return f"{said} {size}, {least} and at most {high:.{places}f}, n = {d.n}"
 
 
-@dataclass(frozen=True)
 class Equal(Finding):
-    """Difference shown to be smaller than `margin`, by two one-sided tests."""
-
-    margin: float = 0.0
+    """Difference shown to be smaller than `effect`, by two one-sided tests."""
 
     @property
     def claim(self) -> str:
-        said = f"{self.first} and {self.second} are equal within {self.margin:g}{unit_after(self.measure)}"
+        said = f"{self.first} and {self.second} are equal within {self.effect:g}{unit_after(self.measure)}"
         return f"{said} ({self.numbers}, n = {self.difference.n})"
 
 
-@dataclass(frozen=True)
 class NotShown(Finding):
-    """Difference that is not claimed, and how many seeds would show one of `effect`; None: no size that matters."""
-
-    effect: float | None = None
+    """Difference that is not claimed, and how many seeds would show one of `effect`."""
 
     @property
     def claim(self) -> str:
@@ -189,23 +185,22 @@ def finding(
     remarks: Sequence[str] = (),
 ) -> Finding:
     """Return the finding on two groups. effect: a difference that matters, by default `usual_effect`."""
-    d, two = difference, (first, second, difference, measure)
     margin = effect if effect or measure.is_proportion else usual_effect(measure)  # a tenth is no small difference
-    effect = effect or usual_effect(measure)
+    d, given = difference, (first, second, difference, measure, effect or usual_effect(measure))
     alike = d.interval is None or d.sd == 0
     if not d.outcomes.complete and (d.mean is not None or any(d.outcomes.diverged) or d.outcomes.unsettled):
-        return Incomplete(*two, remarks=remarks)
+        return Incomplete(*given, remarks)
     if d.mean is None or d.n < FEWEST_SEEDS:
-        return TooFew(*two, remarks=remarks)
+        return TooFew(*given, remarks)
     if d.mean and alike and unit(measure) == "nats":
         remarks = ["losses that were trained never differ so evenly", *remarks]
     if d.significant:
-        return Shown(*two, remarks=remarks)
+        return Shown(*given, remarks)
     if alike:
-        return AllAlike(*two, remarks=remarks)
+        return AllAlike(*given, remarks)
     if margin is not None and d.equal_within(margin):
-        return Equal(*two, margin, remarks=remarks)
-    return NotShown(*two, effect, remarks=remarks)
+        return Equal(*given, remarks)
+    return NotShown(*given, remarks)
 
 
 def usual_effect(measure: Measure) -> float | None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
+from poslab.statistics.intervals import CONFIDENCE
 from poslab.statistics.paired import ROUNDING
 
 
@@ -31,7 +32,7 @@ class NextDifference:
     probability_high: float
 
 
-def next_difference(differences: ArrayLike, confidence: float = 0.95) -> NextDifference | None:
+def next_difference(differences: ArrayLike) -> NextDifference | None:
     """Predict the paired difference of one further seed from finite ones (n,).
 
     None with fewer than 2 seeds, or where all differences are alike: their spread is not known. `probability` is the
@@ -42,7 +43,7 @@ def next_difference(differences: ArrayLike, confidence: float = 0.95) -> NextDif
     if n < 2 or np.ptp(array) <= ROUNDING * float(np.abs(array).max()):
         return None
     mean, sd = float(array.mean()), float(array.std(ddof=1))
-    tails = (1 - confidence) / 2, 0.5, (1 + confidence) / 2
+    tails = (1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2
     half = float(special.stdtrit(n - 1, tails[-1])) * sd * math.sqrt(1 + 1 / n)
     noncentral = special.nctdtrinc(n - 1, tails, -mean / sd * math.sqrt(n))  # its value at the highest tail is lowest
     high, middle, low = (float(p) for p in special.ndtr(noncentral / math.sqrt(n)))
@@ -63,7 +64,7 @@ class Pairing:
     variance_ratio: float
 
 
-def pairing(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Pairing | None:
+def pairing(first: ArrayLike, second: ArrayLike) -> Pairing | None:
     """Return how alike two groups' finite figures (n,) of the same seeds move, by Pearson's correlation.
 
     The interval is Fisher's (1921), of the inverse hyperbolic tangent of the correlation. None with fewer than 3 seeds,
@@ -77,6 +78,6 @@ def pairing(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Pa
     if abs(found.statistic) > 1 - ROUNDING:  # nothing is left to be uncertain of
         low = high = float(found.statistic)
     else:
-        low, high = map(float, found.confidence_interval(confidence))
+        low, high = map(float, found.confidence_interval(CONFIDENCE))
     ratio = float((a.var(ddof=1) + b.var(ddof=1)) / (a - b).var(ddof=1))
     return Pairing(float(found.statistic), low, high, ratio)

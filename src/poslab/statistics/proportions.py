@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from scipy import special, stats
 
+from poslab.statistics.intervals import CONFIDENCE
+
 
 @dataclass(frozen=True)
 class Proportion:
@@ -21,15 +23,15 @@ class Proportion:
     high: float
 
 
-def proportion(count: int, n: int, confidence: float = 0.95) -> Proportion:
-    """Return the proportion of seeds that solve a task, with its exact two-sided interval. ValueError without seeds."""
-    interval = stats.binomtest(count, n).proportion_ci(confidence, method="exact")
+def proportion(count: int, n: int) -> Proportion:
+    """Return the proportion of seeds that solve a task, with its exact two-sided interval."""
+    interval = stats.binomtest(count, n).proportion_ci(CONFIDENCE, method="exact")
     return Proportion(count, n, float(interval.low), float(interval.high))
 
 
-def at_most(count: int, n: int, confidence: float = 0.95) -> float:
+def at_most(count: int, n: int) -> float:
     """Return the one-sided upper limit of a proportion: 0 of 5 seeds failed, so up to 0.45 of all seeds may.
 
     The limit of the two-sided interval of `proportion` is higher (0.52), as it allows for an error on either side.
     """
-    return 1.0 if count == n else float(special.betaincinv(count + 1, n - count, confidence))
+    return 1.0 if count == n else float(special.betaincinv(count + 1, n - count, CONFIDENCE))

@@ -20,7 +20,7 @@ def summary(findings: Mapping[str, Finding], baseline: str) -> list[str]:
         if d.significant:
             said = f"each is {found.word} than {baseline}"
         elif isinstance(found, Equal):
-            said = f"equal to {baseline} within {found.margin:g}{unit_after(found.measure)}"
+            said = f"equal to {baseline} within {found.effect:g}{unit_after(found.measure)}"
         elif isinstance(found, AllAlike) and found.size:
             said = f"{found.word} than {baseline} in every seed, too few to claim it"
         lines.setdefault(said, []).append(label)

@@ -23,6 +23,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
+from poslab.statistics.intervals import CONFIDENCE
+
 MOST_SPLITS = 20_000  # of seeds into two groups; of more, so many are drawn
 
 Array = NDArray[np.float64]
@@ -37,23 +39,21 @@ class TimeToSolve(NamedTuple):
     high: float
 
 
-def time_to_solve(times: ArrayLike, solved: ArrayLike, confidence: float = 0.95) -> TimeToSolve:
+def time_to_solve(times: ArrayLike, solved: ArrayLike) -> TimeToSolve:
     """Estimate the median time to solve from times (n,), at which a run solved the task or ended.
 
-    solved: (n,) booleans, False for a run that ended without having solved. ValueError without runs.
+    solved: (n,) booleans, False for a run that ended without having solved.
     """
     at, done = np.asarray(times, dtype=float), np.asarray(solved, dtype=bool)
-    if not at.size:
-        raise ValueError("no run, no time to solve")
     curve = stats.ecdf(stats.CensoredData(at[done], right=at[~done])).sf
     below = curve.quantiles[curve.probabilities <= 0.5 + 1e-12]
-    return TimeToSolve(float(below.min(initial=math.inf)), *_median_limits(at, done, confidence))
+    return TimeToSolve(float(below.min(initial=math.inf)), *_median_limits(at, done))
 
 
-def _median_limits(times: Array, solved: NDArray[np.bool_], confidence: float) -> tuple[float, float]:
+def _median_limits(times: Array, solved: NDArray[np.bool_]) -> tuple[float, float]:
     """Return the first time at which the lower limit of the proportion unsolved is at most one half, and the first one
     at which the upper limit is below it."""
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     upper: list[tuple[float, float]] = []  # factors of the product, as parameters (a, b) of beta distributions
     low = 0.0 if _beta_product_quantile([(times.size, 1)], tail) <= 0.5 else math.inf
     for time in np.unique(times):
