@@ -65,11 +65,6 @@ def test_proportions_are_compared_as_claims_are() -> None:
     assert best_set(nearly, lower=False, proportion=True).p_values["b"] == pytest.approx(2 * 4 / 252)
 
 
-def test_ranks_that_differences_leave() -> None:
-    assert rank_intervals("abc", []) == {"a": (1, 3), "b": (1, 3), "c": (1, 3)}
-    assert rank_intervals("abc", [("a", "b"), ("a", "c")]) == {"a": (1, 1), "b": (2, 3), "c": (2, 3)}
-
-
 def test_ranks_cover_every_order_that_agrees() -> None:
     shown = [("a", "c"), ("b", "c"), ("a", "d")]
     orders = [order for order in permutations("abcd") if all(order.index(x) < order.index(y) for x, y in shown)]

@@ -64,8 +64,3 @@ def test_plan_of_five_seeds() -> None:
     assert plan.low == pytest.approx(74 * 4 / 11.143, rel=0.08)
     assert plan.high == pytest.approx(74 * 4 / 0.4844, rel=0.04)
     assert plan_seeds(0.0151, 50, 0.005).assured < plan.assured
-
-
-def test_plan_without_spread() -> None:
-    nothing = plan_seeds(0.0, 5, 0.005)
-    assert (nothing.low, nothing.assured, nothing.high) == (2, 2, 2)

@@ -1,4 +1,4 @@
-"""Proportions of seeds: against figures worked by hand and the definition of Boschloo's test."""
+"""Proportions of seeds: against figures worked by hand and the definition of their limits."""
 
 import pytest
 from scipy import stats

@@ -38,13 +38,6 @@ def test_blocks_are_the_shortest_without_a_correlation(lengths: float) -> None:
         assert (None if count < FEWEST_BLOCKS else count) == (found and found.differences.shape[1])
 
 
-def test_correlation_makes_blocks_longer_and_their_variance_larger() -> None:
-    few, many = ([text_blocks(text) for text in correlated_text(lengths, 20)] for lengths in (1200, 20))
-    assert 1.5 * np.mean([of.differences.shape[1] for of in many if of]) < MOST_BLOCKS * 0.95
-    assert np.mean([of.differences.shape[1] for of in few if of]) > MOST_BLOCKS * 0.95
-    assert np.mean([of.inflation for of in many if of]) > 2 > np.mean([of.inflation for of in few if of])
-
-
 def test_inflation_is_that_of_the_variance_between_blocks() -> None:
     """And of nothing else: what seeds make of each block, and the means of seeds, stay."""
     (text,) = correlated_text(60, 1)
