@@ -100,18 +100,6 @@ def test_a_cache_file_under_another_name_is_made_anew(
     assert capsys.readouterr().err.count("is damaged or another's; it is made anew from the text\n") == len(files)
 
 
-def test_a_damaged_cache_that_cannot_be_replaced(
-    gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load_corpus(str(VERDICT), gpt2, tmp_path)
-    (damaged,) = tmp_path.glob("*.tokens")
-    truncate(damaged)
-    refused = mock.Mock(side_effect=PermissionError(13, "Permission denied"))  # as where Windows has it open
-    monkeypatch.setattr("os.replace", refused)
-    with pytest.raises(UserError, match=r"^data\.cache_dir=.*: can't be written: Permission denied; name another$"):
-        load_corpus(str(VERDICT), gpt2, tmp_path)
-
-
 def test_no_place_for_the_cache(gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = mock.Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr("poslab.data.token_cache.GrowingFiles.append", full)

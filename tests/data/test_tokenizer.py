@@ -6,7 +6,6 @@ import json
 import shutil
 import string
 from pathlib import Path
-from unittest import mock
 
 import pytest
 import tiktoken
@@ -19,7 +18,6 @@ from hypothesis import strategies as st
 from poslab import load
 from poslab.config.files import find_files, fingerprint, text_name
 from poslab.config.schema import DataConfig
-from poslab.data import corpus
 from poslab.data.corpus import Corpus, Split, load_corpus
 from poslab.data.module import TextDataModule
 from poslab.data.tokenizer import Bytes, Characters, Vocabulary, load_tokenizer, observed_ids
@@ -208,17 +206,6 @@ def test_the_verdict_has_1417_tokens(verdict: Corpus, gpt2: tiktoken.Encoding) -
     assert len(set(gpt2.encode_ordinary(text))) == 1416  # the split cuts a word in two
 
 
-@given(tokens=st.lists(st.integers(0, 60), min_size=1, max_size=40))
-@settings(max_examples=200, deadline=None, derandomize=True)
-def test_narrowing_by_definition(tokens: list[int]) -> None:
-    ids = observed_ids(torch.tensor(tokens, dtype=torch.int32))
-    assert ids.dtype == torch.int32
-    assert ids.tolist() == sorted(set(tokens))
-    narrowed = Vocabulary(load_tokenizer("gpt2"), ids).narrow(torch.tensor(tokens, dtype=torch.int32))
-    assert narrowed.tolist() == [sorted(set(tokens)).index(token) for token in tokens]
-    assert narrowed.dtype == torch.int32
-
-
 def test_ids_of_a_long_text_are_found_in_pieces() -> None:
     tokens = torch.zeros(3 * 2**20, dtype=torch.int32)
     tokens[[5, 2**20, 2**20 + 1, -1]] = torch.tensor([40_000, 7, 50_256, 9], dtype=torch.int32)
@@ -248,23 +235,6 @@ def test_a_missing_file_is_written_again(lost: str, gpt2: tiktoken.Encoding, tmp
     assert torch.equal(load_corpus(str(VERDICT), gpt2, tmp_path, observed_only=True).train, expected)
     written = {Path(name).suffix[1:] for name, time in cached(tmp_path).items() if files[name] != time}
     assert written == ({"observed"} if lost == "observed" else {"tokens", "ends", "parts"})
-
-
-def test_interrupted_renumbering_leaves_whole_files_only(
-    verdict: Corpus, gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load_corpus(str(VERDICT), gpt2, tmp_path)
-    before = cached(tmp_path)
-    monkeypatch.setattr(corpus, "_BLOCK", 1000)
-    with monkeypatch.context() as patch:
-        narrow = mock.Mock(side_effect=[torch.zeros(1000, dtype=torch.int32), KeyboardInterrupt])
-        patch.setattr(Vocabulary, "narrow", narrow)
-        with pytest.raises(KeyboardInterrupt):
-            load_corpus(str(VERDICT), gpt2, tmp_path, observed_only=True)
-    assert cached(tmp_path) == before
-    loaded = load_corpus(str(VERDICT), gpt2, tmp_path, observed_only=True)
-    assert torch.equal(loaded.train, verdict.train)
-    assert torch.equal(loaded.validation, verdict.validation)
 
 
 @pytest.mark.parametrize(

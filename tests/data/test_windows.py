@@ -64,14 +64,6 @@ def test_covering_windows_predict_every_token_but_the_first(count: int, length: 
     assert windows[-1][0] == 0 or targets[length - stride] != CoveringWindows.IGNORED  # no window too many
 
 
-def test_windows_store_nothing_but_the_array() -> None:
-    token_ids = torch.zeros(10_000_000, dtype=torch.int32)
-    dataset = SlidingWindowDataset(token_ids, 1024, 1)
-    assert len(dataset) == 10_000_000 - 1024
-    assert dataset.token_ids.data_ptr() == token_ids.data_ptr()
-    assert set(vars(dataset)) == {"token_ids", "max_length", "stride"}
-
-
 @pytest.mark.parametrize(("max_length", "stride"), [(0, 1), (1, 0), (-1, 1)])
 def test_impossible_windows(max_length: int, stride: int) -> None:
     with pytest.raises(SettingError):

@@ -89,43 +89,45 @@ def test_a_column_with_a_value_for_each_row_is_no_setting(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("columns", "rows", "problem"),
     [
-        ("", "can't be read as csv: No columns to parse from file"),
-        ("scheme,seed,value\n", "has no rows"),
-        ("scheme,seed,value\n\udce9,1,4.0\n", "is not UTF-8 text (byte 0xe9); convert it to UTF-8 first"),
-        ("\udcff\udcfes\0", "is not UTF-8 text (byte 0xff); convert it to UTF-8 first"),
-        ("scheme,seed,value\na,1,N/A\n", "row 2, column value: 'N/A' is no number"),
-        ("scheme,seed,value\na,None,4.0\n", "row 2, column seed: 'None' is no number"),
-        ("scheme,seed,loss\na,1,4.0\n", "has no column value; it has scheme, seed, loss"),
-        ("scheme,seed,value\na,1,4.0\nb,x,4.0\n", "row 3, column seed: 'x' is no number"),
-        ("scheme,seed,value\na,1.5,4.0\n", "row 2, column seed: '1.5' is no whole number"),
-        ("scheme,seed,value\na,,4.0\n", "row 2, column seed: '' is no whole number"),
-        ("scheme,seed,value\n,1,4.0\n", "row 2, column scheme: '' is empty"),
-        ("scheme,seed,value\na,1,four\n", "row 2, column value: 'four' is no number"),
+        ("value", "", "has no rows"),
+        ("value", "\udce9,1,4.0", "is not UTF-8 text (byte 0xe9); convert it to UTF-8 first"),
+        ("value", "a,1,N/A", "row 2, column value: 'N/A' is no number"),
+        ("value", "a,None,4.0", "row 2, column seed: 'None' is no number"),
+        ("loss", "a,1,4.0", "has no column value; it has scheme, seed, loss"),
+        ("value", "a,1,4.0\nb,x,4.0", "row 3, column seed: 'x' is no number"),
+        ("value", "a,1.5,4.0", "row 2, column seed: '1.5' is no whole number"),
+        ("value", "a,,4.0", "row 2, column seed: '' is no whole number"),
+        ("value", ",1,4.0", "row 2, column scheme: '' is empty"),
+        ("value,status", "a,1,,finished", "row 2, column value: '' is no number, of a run that is finished"),
         (
-            "scheme,seed,value,status\na,1,,finished\n",
-            "row 2, column value: '' is no number, of a run that is finished",
-        ),
-        (
-            "scheme,seed,value,status\na,1,4.0,done\n",
+            "value,status",
+            "a,1,4.0,done",
             "row 2, column status: 'done' is none of finished, diverged, missing, unplanned",
         ),
-        ("scheme,seed,value,stretch\na,1,4.0,0.5\n", "row 2, column stretch: '0.5' is no whole number"),
-        ("scheme,seed,value,document\na,1,4.0,2\n", "row 2, column document: '2' is of a row without a stretch"),
+        ("value,stretch", "a,1,4.0,0.5", "row 2, column stretch: '0.5' is no whole number"),
+        ("value,document", "a,1,4.0,2", "row 2, column document: '2' is of a row without a stretch"),
+        ("value,stretch,stretch_tokens", "a,1,4.0,1,0", "row 2, column stretch_tokens: '0' is no number of tokens"),
+        ("value,look", "a,1,4.0,first", "row 2, column look: 'first' is no number"),
+        ("value,better", "a,1,4.0,more", "row 2, column better: 'more' is neither lower nor higher"),
         (
-            "scheme,seed,value,stretch,stretch_tokens\na,1,4.0,,\na,1,4.0,1,0\n",
-            "row 3, column stretch_tokens: '0' is no number of tokens",
-        ),
-        ("scheme,seed,value,look\na,1,4.0,first\n", "row 2, column look: 'first' is no number"),
-        ("scheme,seed,value,better\na,1,4.0,more\n", "row 2, column better: 'more' is neither lower nor higher"),
-        (
-            "scheme,seed,value\na,1,4.0\nb,1,4.0\na,1,4.1\n",
+            "value",
+            "a,1,4.0\nb,1,4.0\na,1,4.1",
             "rows 2 and 4 are both a with seed 1, value: a column that tells them apart is missing",
         ),
     ],
 )
-def test_a_bad_table_is_refused_in_one_line_with_row_and_column(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_bad_table_is_refused_in_one_line_with_row_and_column(
+    tmp_path: Path, columns: str, rows: str, problem: str
+) -> None:
     with pytest.raises(BadTable) as refused:
-        read(tmp_path, text)
+        read(tmp_path, f"scheme,seed,{columns}\n{rows}\n")
     assert str(refused.value) == problem
+
+
+def test_files_that_are_no_tables(tmp_path: Path) -> None:
+    with pytest.raises(BadTable, match=r"^can't be read as csv: No columns to parse from file$"):
+        read(tmp_path, "")
+    with pytest.raises(BadTable, match=r"^is not UTF-8 text \(byte 0xff\); convert it to UTF-8 first$"):
+        read(tmp_path, "\udcff\udcfes\0")
