@@ -29,9 +29,6 @@ class StreamedWindows(Dataset[Segments]):
         self.stretch = len(windows) // rows  # in windows
         self.ends = ends
 
-    def __len__(self) -> int:
-        return len(self.windows)
-
     def __getitem__(self, index: int) -> Segments:
         length = self.windows.max_length
         start, first = index * length, (index - index % self.stretch) * length

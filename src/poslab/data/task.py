@@ -56,8 +56,5 @@ class _TrainingBatches(Dataset[Examples]):
         self.task = task
         self.seed = seed
 
-    def __len__(self) -> int:
-        return self.task.validate_every
-
     def __getitem__(self, step: int) -> Examples:
         return self.task.training(self.seed, step)
