@@ -1,8 +1,7 @@
 """Paired comparisons of one pair: against numbers worked out by hand or by scipy."""
 
 import math
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import combinations
 
 import numpy as np
@@ -16,13 +15,7 @@ from poslab.statistics.counts import TwoCounts
 from poslab.statistics.intervals import estimate
 from poslab.statistics.paired import FEWEST_SEEDS, Difference, paired, usual_sd
 
-
-@pytest.fixture(autouse=True)
-def no_warnings() -> Iterator[None]:
-    """Degenerate inputs must be dealt with before scipy or numpy complain."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
+pytestmark = pytest.mark.filterwarnings("error")  # degenerate inputs are dealt with before scipy or numpy complain
 
 
 def test_estimate_worked_by_hand() -> None:

@@ -1,8 +1,7 @@
 """Differences over text: of two checkpoints, and intervals over seeds and text at once (coverage:
 `test_simulated_claims.py`, `test_simulated_estimates.py`)."""
 
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,13 +10,7 @@ from scipy import stats
 from poslab.statistics.text import FEWEST_BLOCKS, checkpoint_difference, seeds_and_text, text_blocks, two_way
 from simulated_estimates import correlated_text
 
-
-@pytest.fixture(autouse=True)
-def no_warnings() -> Iterator[None]:
-    """Degenerate inputs must be dealt with before scipy or numpy complain."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
+pytestmark = pytest.mark.filterwarnings("error")  # degenerate inputs are dealt with before scipy or numpy complain
 
 
 # Seeds and text
