@@ -4,20 +4,16 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from paired_figures import by_seed
 
 from poslab.statistics.best import best_set, rank_intervals
 from poslab.statistics.counts import TwoCounts
 from poslab.statistics.paired import paired
 
-
-def by_seed(*figures: float) -> dict[int, float]:
-    return dict(enumerate(figures))
-
-
 LOSSES = {
-    "rope": by_seed(4.0, 4.11, 3.9, 4.02),
-    "t5": by_seed(4.01, 4.09, 3.92, 4.03),
-    "absolute": by_seed(4.5, 4.62, 4.41, 4.49),
+    "rope": by_seed([4.0, 4.11, 3.9, 4.02]),
+    "t5": by_seed([4.01, 4.09, 3.92, 4.03]),
+    "absolute": by_seed([4.5, 4.62, 4.41, 4.49]),
 }
 
 
@@ -36,7 +32,7 @@ def test_direction_confidence_and_order() -> None:
     assert best_set(higher, lower=False).members == ("rope", "t5")
     assert best_set(higher).members == ("absolute",)
     assert best_set(LOSSES, confidence=1 - 1e-9).members == ("rope", "t5", "absolute")
-    assert best_set({"alone": by_seed(1.0)}).members == ("alone",)
+    assert best_set({"alone": by_seed([1.0])}).members == ("alone",)
 
 
 def test_seeds_in_common_are_compared() -> None:
@@ -49,19 +45,19 @@ def test_seeds_in_common_are_compared() -> None:
 
 def test_even_differences_are_no_certainty() -> None:
     """The t test would divide by zero."""
-    even = {"a": by_seed(1, 2, 3, 4), "b": by_seed(2, 3, 4, 5)}
+    even = {"a": by_seed([1, 2, 3, 4]), "b": by_seed([2, 3, 4, 5])}
     assert best_set(even).p_values == {"a": 1.0, "b": 2 / 16}
-    same = {"a": by_seed(1, 2, 3), "b": by_seed(1, 2, 3)}
+    same = {"a": by_seed([1, 2, 3]), "b": by_seed([1, 2, 3])}
     assert best_set(same).members == ("a", "b")
 
 
 def test_proportions_are_compared_as_claims_are() -> None:
     """All solved or not: as counts; else by an exact test."""
-    solved = {"a": by_seed(1, 1, 1, 1, 1), "b": by_seed(0, 0, 0, 0, 0), "c": by_seed(1, 0, 1, 1, 1)}
+    solved = {"a": by_seed([1, 1, 1, 1, 1]), "b": by_seed([0, 0, 0, 0, 0]), "c": by_seed([1, 0, 1, 1, 1])}
     found = best_set(solved, lower=False, proportion=True)
     assert found.members == ("a", "c")
     assert found.p_values["b"] == pytest.approx(2 * TwoCounts(5, 0, 5).p_value)
-    nearly = {**solved, "b": by_seed(0.3, 0, 0.2, 0, 0), "c": solved["a"]}
+    nearly = {**solved, "b": by_seed([0.3, 0, 0.2, 0, 0]), "c": solved["a"]}
     assert best_set(nearly, lower=False, proportion=True).p_values["b"] == pytest.approx(2 * 4 / 252)
 
 

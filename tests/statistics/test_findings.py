@@ -262,18 +262,15 @@ def test_what_has_another_unit_has_no_usual_effect() -> None:
 # Of all groups
 
 
-def found(d: Difference, name: str = "t5"):
-    return finding(name, "absolute", d, NATS)
-
-
 def test_a_line_for_each_kind_of_finding() -> None:
     better, worse = difference(-0.08, -0.11, -0.05, 0.024, 0.001), difference(0.08, 0.05, 0.11, 0.024, 0.001)
     equal = difference(0.003, -0.004, 0.01, 0.006, 0.3, method=StudentT(0.0025, 4))
     unclear, lost = difference(0.03, -0.1, 0.1, 0.1, 0.5), difference(-0.1, -0.15, -0.05, 0.01, None, outcomes=LOST)
     few = difference(-0.1, None, None, 0.0, 0.0625)
-    findings = {"a": better, "b": unclear, "c": equal, "d": worse, "e": better, "f": lost, "g": few}
-    assert isinstance(found(few), AllAlike)
-    assert summary({label: found(d, label) for label, d in findings.items()}, "absolute") == [
+    of_labels = {"a": better, "b": unclear, "c": equal, "d": worse, "e": better, "f": lost, "g": few}
+    findings = {label: finding(label, "absolute", d, NATS) for label, d in of_labels.items()}
+    assert isinstance(findings["g"], AllAlike)
+    assert summary(findings, "absolute") == [
         "each is better than absolute: a, e (2 of 7)",
         "each is worse than absolute: d (1 of 7)",
         "equal to absolute within 0.02 nats: c (1 of 7)",

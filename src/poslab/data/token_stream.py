@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from poslab.data.pieces import Encoded, Source
-from poslab.data.tokenizer import Encoding, end_of_text, end_token
+from poslab.data.tokenizer import Array, Encoding, end_of_text, end_token
 from poslab.errors import SettingError
 
 _HEADER = np.dtype("<i4"), 256
@@ -19,8 +19,6 @@ _UINT16: np.dtype[Any] = np.dtype("<u2")
 _OF_MAGIC = {20240520: _UINT16, 20240801: np.dtype("<u4")}
 _TOKENS = 1 << 20  # at a time
 _FEW = 16  # of which every other one may be small by chance
-
-Tokens = np.ndarray[Any, Any]
 
 
 def read_token_files(source: Source, tokenizer: Encoding) -> Iterator[Encoded]:
@@ -41,7 +39,7 @@ def read_token_files(source: Source, tokenizer: Encoding) -> Iterator[Encoded]:
         yield Encoded(last, np.array([len(last)]), before)
 
 
-def read_tokens_of(path: str, file: Path, vocabulary_size: int, encoding: str) -> Iterator[tuple[Tokens, int]]:
+def read_tokens_of(path: str, file: Path, vocabulary_size: int, encoding: str) -> Iterator[tuple[Array, int]]:
     """Yield the tokens of one of the files at `path`, in pieces (N,), and the bytes of the file read so far.
 
     Raises SettingError for a file that is not complete, or has ids that the encoding doesn't; and where nanoGPT's would
