@@ -50,7 +50,7 @@ def read_tokens(file: Path, dtype: torch.dtype) -> Tensor | None:
     try:
         with file.open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size - _TRAILER.size
-            checksum = _of_name(file)
+            checksum = crc32(file.name.encode())
             for left in range(size, 0, -_BLOCK):
                 checksum = crc32(opened.read(min(left, _BLOCK)), checksum)
             intact = size >= 0 and opened.read() == _TRAILER.pack(size // dtype.itemsize, checksum)
@@ -77,7 +77,8 @@ class GrowingFiles:
         first, _ = next(iter(files.values()))
         self._unfinished = {name: file.with_name(f"{file.name}.unfinished") for name, (file, _) in files.items()}
         self._progress = first.with_name(f"{first.name}.progress")
-        self._written = {name: (0, _of_name(file)) for name, (file, _) in files.items()}  # bytes and the checksum
+        # Bytes and their checksum, which begins with the file's name.
+        self._written = {name: (0, crc32(file.name.encode())) for name, (file, _) in files.items()}
         if self._progress.exists() and all(file.exists() for file in self._unfinished.values()):
             saved = json.loads(self._progress.read_text())
             self.read, self._written = saved["read"], {name: tuple(saved["written"][name]) for name in files}
@@ -122,11 +123,6 @@ class GrowingFiles:
         for name, unfinished in self._unfinished.items():
             unfinished.replace(self.files[name][0])
         self._progress.unlink(missing_ok=True)
-
-
-def _of_name(file: Path) -> int:
-    """Return the checksum of a file before its first byte."""
-    return crc32(file.name.encode())
 
 
 def read_or_make(files: Files, make: Callable[[GrowingFiles], None]) -> list[Tensor]:

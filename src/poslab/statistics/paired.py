@@ -31,7 +31,7 @@ from scipy import special
 from poslab.statistics.counts import TwoCounts, counts_of
 from poslab.statistics.intervals import CONFIDENCE, Interval, StudentT
 from poslab.statistics.outcomes import SeedOutcomes, outcomes_of
-from poslab.statistics.permutation import share_test, sign_flip_test, signed_rank_test
+from poslab.statistics.permutation import share_test, sign_flip_test, signed_ranks
 
 FEWEST_SEEDS = 3  # of a claim; from two, more than twice as many would be false (data/studies/simulated_claims.md)
 ROUNDING = 1e-12  # spreads and differences up to here, relative to the largest figure, are rounding
@@ -147,7 +147,7 @@ def _paired(group: Figures, baseline: Figures, proportion: bool, planned: Collec
         return d.corrected(None, 1)
     if not any(outcomes.diverged) or outcomes.planned < FEWEST_SEEDS:
         return d.corrected(d.p_value, 1)
-    p_value = signed_rank_test(outcomes.differences)
+    p_value = sign_flip_test(signed_ranks(outcomes.differences))
     if outcomes.favours_diverged and d.p_value is not None:
         p_value = max(p_value, d.p_value)
     return d.corrected(p_value, 1)

@@ -56,14 +56,9 @@ def share_test(first: Sequence[float], second: Sequence[float]) -> float:
     return min(1.0, 2 * min(signs, label_test(first, second)))
 
 
-def signed_rank_test(differences: Sequence[float]) -> float:
-    """Return the exact two-sided p-value of Wilcoxon's signed-rank test, in which infinite differences have the last
-    ranks."""
-    return sign_flip_test(signed_ranks(differences))
-
-
 def signed_ranks(differences: Sequence[float]) -> list[float]:
-    """Return ranks of sizes, with the signs of the differences; infinite sizes share the last ones."""
+    """Return ranks of sizes, with the signs of the differences; infinite sizes share the last ones. Their sign-flip
+    test is Wilcoxon's signed-rank test."""
     array = np.asarray(differences, dtype=float)
     return list(map(float, np.sign(array) * stats.rankdata(np.abs(array))))
 
