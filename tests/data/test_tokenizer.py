@@ -227,16 +227,6 @@ def test_second_load_reads_the_files_of_the_first(
     assert cached(tmp_path) == files
 
 
-@pytest.mark.parametrize("lost", ["tokens", "parts", "observed"])
-def test_a_missing_file_is_written_again(lost: str, gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
-    first = load_corpus(str(VERDICT), gpt2, tmp_path, observed_only=True)
-    expected, files = first.train.clone(), cached(tmp_path)
-    next(tmp_path.glob(f"*.{lost}")).unlink()
-    assert torch.equal(load_corpus(str(VERDICT), gpt2, tmp_path, observed_only=True).train, expected)
-    written = {Path(name).suffix[1:] for name, time in cached(tmp_path).items() if files[name] != time}
-    assert written == ({"observed"} if lost == "observed" else {"tokens", "ends", "parts"})
-
-
 @pytest.mark.parametrize(
     ("prompt", "words"),
     [
