@@ -1,4 +1,4 @@
-"""Documents of every format, and what is refused."""
+"""Documents of every format, and texts and corpora that are refused."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +70,11 @@ def arrow_without_its_end(tmp_path: Path) -> bytes:
 
 
 BAD = {
+    "empty text": ("c.txt", b"", r"c\.txt: the text is empty"),
+    "text of a byte order mark": ("c.txt", b"\xef\xbb\xbf", r"c\.txt: the text is empty"),
+    "latin1 text": ("c.txt", "déjà vu".encode("latin1"), r"c\.txt is not UTF-8 text \(byte 0xe9\)"),
+    "utf16 text": ("c.txt", "text".encode("utf-16"), r"c\.txt is not UTF-8 text \(byte 0xff\)"),
+    "binary text": ("c.txt", b"\x00\x01text", r"c\.txt is not a text, it contains null bytes"),
     "no column": (
         "c.jsonl",
         b'{"text": "a"}\n{"body": "b"}\n',

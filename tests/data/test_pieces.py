@@ -15,7 +15,6 @@ from poslab.data import pieces
 from poslab.data.corpus import encode_piece, load_corpus
 from poslab.data.pieces import last_safe_cut, text_pieces
 from poslab.data.tokenizer import load_tokenizer
-from poslab.errors import SettingError
 
 
 def tiktoken_patterns() -> list[str]:
@@ -94,24 +93,3 @@ def test_byte_order_mark_is_dropped_and_line_ends_stay(gpt2: tiktoken.Encoding, 
     file.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\nthree\r\nfour\r\n")
     loaded = load_corpus(str(file), gpt2, tmp_path)
     assert gpt2.decode([*loaded.train.tolist(), *loaded.validation.tolist()]) == "one\r\ntwo\r\nthree\r\nfour\r\n"
-
-
-BAD_TEXTS = {
-    "empty": (b"", "empty"),
-    "a byte order mark": (b"\xef\xbb\xbf", "empty"),
-    "latin1": ("déjà vu".encode("latin1"), "not UTF-8"),
-    "utf16": ("text".encode("utf-16"), "not UTF-8"),
-    "binary": (b"\x00\x01text", "null bytes"),
-}
-
-
-@pytest.mark.parametrize("kind", BAD_TEXTS)
-def test_bad_texts_are_refused_and_leave_nothing(kind: str, gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
-    content, problem = BAD_TEXTS[kind]
-    file = tmp_path / "bad.txt"
-    file.write_bytes(content)
-    with pytest.raises(SettingError, match=problem) as refusal:
-        load_corpus(str(file), gpt2, tmp_path / "cache")
-    assert str(file) in str(refusal.value)
-    assert not list((tmp_path / "cache").glob("*"))
-    assert file.read_bytes() == content
