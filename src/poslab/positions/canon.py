@@ -15,11 +15,11 @@ c begins uniform within 1 / sqrt(K), as torch begins a Conv1d of one channel at 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from poslab.errors import require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import ModelShape, Picture, PositionScheme, Tables
+from poslab.positions.base import ModelShape, Picture, Tables
 from poslab.positions.combined import Wrapper
 from poslab.positions.nope import NoPE
 from poslab.positions.pictures import curves_of
@@ -35,7 +35,6 @@ _SHARES = (
 class Canon(Wrapper):
     """Canon-A beside a scheme `of`; tokens: how many each is made of, itself included."""
 
-    of: PositionScheme = field(default_factory=NoPE)
     tokens: int = 4
 
     _own = ("canon",)

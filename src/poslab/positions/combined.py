@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import add, mul
 from typing import Any, ClassVar
@@ -18,9 +18,11 @@ from typing import Any, ClassVar
 from poslab.errors import SettingError
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
+from poslab.positions.nope import NoPE
 from poslab.positions.pictures import Explanation, Picture
 
 
+@dataclass(frozen=True)
 class Composite(PositionScheme):
     """Scheme whose hooks are those of its parts, the schemes among its settings."""
 
@@ -28,8 +30,9 @@ class Composite(PositionScheme):
 
     @property
     def _parts(self) -> dict[str, PositionScheme]:
-        """Schemes by the names of their settings."""
-        raise NotImplementedError
+        """Schemes among the settings, by the names of these."""
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: value for name, value in settings.items() if isinstance(value, PositionScheme)}
 
     def _shape_of_parts(self, shape: ModelShape) -> ModelShape:
         return shape
@@ -220,11 +223,7 @@ class Composite(PositionScheme):
 class Wrapper(Composite):
     """Composite of one scheme, its setting `of`, and of the hooks that the derived class defines."""
 
-    of: PositionScheme
-
-    @property
-    def _parts(self) -> dict[str, PositionScheme]:
-        return {"of": self.of}
+    of: PositionScheme = field(default_factory=NoPE)
 
     def check(self, shape: ModelShape) -> None:
         inner = self.of
@@ -244,10 +243,6 @@ class Combined(Composite):
 
     first: PositionScheme
     second: PositionScheme
-
-    @property
-    def _parts(self) -> dict[str, PositionScheme]:
-        return {"first": self.first, "second": self.second}
 
     def warnings(self, shape: ModelShape) -> list[str]:
         texts = super().warnings(shape)

@@ -23,13 +23,12 @@ whole score: the same for schemes without a bias, as in the papers; a bias keeps
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from poslab.errors import require_at_least, require_one_of
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import HeadInputs, ModelShape, Picture, PositionScheme, Tables
+from poslab.positions.base import HeadInputs, ModelShape, Picture, Tables
 from poslab.positions.combined import Wrapper
-from poslab.positions.nope import NoPE
 from poslab.positions.pictures import curves_of
 
 KINDS = ("ssmax", "llama4", "head", "length")
@@ -44,7 +43,6 @@ _FACTOR = (
 class Scaled(Wrapper):
     """Factor on the queries of a scheme `of`; bias: b_h of ssmax; amount and step: those of llama4."""
 
-    of: PositionScheme = field(default_factory=NoPE)
     kind: str = "ssmax"
     bias: bool = False
     amount: float = 0.1

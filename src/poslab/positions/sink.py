@@ -14,12 +14,11 @@ in GptOss. What a layer retrieves from memory has a softmax of its own, without 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
+from poslab.positions.base import HeadInputs, ModelShape, Picture, RelativeTerms, Tables
 from poslab.positions.combined import Wrapper
-from poslab.positions.nope import NoPE
 from poslab.positions.pictures import curves_of
 
 _SINK = (
@@ -32,7 +31,6 @@ _SINK = (
 class Sink(Wrapper):
     """Null score of a scheme `of`; learned: a number per layer and head, else 0."""
 
-    of: PositionScheme = field(default_factory=NoPE)
     learned: bool = True
 
     _own = ("sink",)
