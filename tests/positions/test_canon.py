@@ -1,8 +1,7 @@
-"""Canon layers: torch's convolution, nothing where their table is zero, and what mixes twice."""
+"""Canon layers: torch's convolution, and what mixes twice."""
 
 import pytest
 import torch
-from common import make_scheme
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -28,19 +27,6 @@ def test_it_is_a_residual_causal_depthwise_convolution(tokens: int) -> None:
     convolution.weight.data = tables["canon"][1].flip(0).T[:, None]  # its last number is the token's own
     expected = x + convolution(x.mT)[..., : x.shape[1]].mT
     assert torch.allclose(mixed(scheme, tables, x), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", ["rope", "t5", "forgetting"])
-def test_without_shares_it_is_its_base_to_the_bit(name: str) -> None:
-    tokens, found = torch.randint(61, (2, 40)), []
-    for scheme in (make_scheme(name), make_scheme("canon", of=name)):
-        torch.manual_seed(0)
-        model = GPT(scheme, **SIZES)
-        for table, values in model.position_tables.named_parameters():
-            if table == "canon":
-                nn.init.zeros_(values)
-        found.append(model(tokens))
-    assert torch.equal(*found)
 
 
 def test_two_that_mix_reach_as_far_as_both() -> None:

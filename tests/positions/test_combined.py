@@ -1,6 +1,8 @@
 """Two schemes at once, and positions drawn anew in training: nothing of the schemes within them is lost."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pytest
 import torch
@@ -15,7 +17,8 @@ from poslab.evaluation.task_metrics import answers, proportions
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 from poslab.positions.absolute import Absolute
 from poslab.positions.alibi import ALiBi
-from poslab.positions.combined import Combined, added
+from poslab.positions.canon import Canon
+from poslab.positions.combined import Combined, Wrapper, added
 from poslab.positions.fire import FIRE
 from poslab.positions.forgetting import Forgetting
 from poslab.positions.kerple import Kerple
@@ -161,6 +164,20 @@ def test_with_no_more_positions_than_tokens_it_is_the_plain_scheme(name: str) ->
         model = GPT(scheme, **SIZES | {"dropout": 0.1}).train()
         losses.append(model(tokens).square().mean())
     assert torch.equal(*losses)
+
+
+@pytest.mark.parametrize("name", ["rope", "t5", "forgetting"])
+@pytest.mark.parametrize("around", [Canon, partial(Scaled, bias=True)])
+def test_a_wrapper_whose_tables_do_nothing_is_its_base_to_the_bit(name: str, around: Callable[..., Wrapper]) -> None:
+    tokens, found = torch.randint(61, (2, 40)), []
+    for scheme in (make_scheme(name), around(make_scheme(name))):
+        torch.manual_seed(0)
+        model = GPT(scheme, **SIZES)
+        for table, values in model.position_tables.named_parameters():
+            if table in ("canon", "scaled_slope", "scaled_bias"):
+                torch.nn.init.constant_(values, float(table == "scaled_bias"))
+        found.append(model(tokens))
+    assert torch.equal(*found)
 
 
 def test_more_positions_than_tokens_make_no_text_longer() -> None:

@@ -31,13 +31,16 @@ def terms(**tables: torch.Tensor) -> Callable[..., RelativeTerms]:
 nan = torch.full((H, 5), torch.nan)
 MIXES = ": must map each token by itself: what it gives for one changes with others, or by chance"
 OF_ANOTHER = ": must make a token of itself and the `mixed_tokens` - 1 before it, and of nothing else"
-OF_TILE = ": scores of a query change with what else is in its tile"
+OF_TILE = "score_mod: scores of a query change with what else is in its tile, "
+OF_TILE += "look at pairs with `seen` alone, and at no sizes"
+
+
+def state(self, t, layer, x):  # of a right `token_state`
+    return x[:, None, :, :1].expand(-1, H, -1, -1)
+
+
 # Hooks with their refusals. Hooks of a layer are wrong in the last one alone.
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "no dict": (
-        {"tables": lambda self, shape: [torch.zeros(3)]},
-        "tables: raises AttributeError: 'list' object has no attribute 'items'",
-    ),
     "int table": (
         {"tables": lambda self, shape: {"bias": torch.zeros(H, 5, dtype=torch.int64)}},
         "tables: bias must be a tensor of floating point, not (4, 5) of int64",
@@ -76,10 +79,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"rotate": lambda self, t, x, positions: x.transpose(1, 2)},
         "rotate: its result must be (B, H, T, Dh) = (2, 4, 3, 6) here, not (2, 3, 4, 6) of float32",
     ),
-    "query": (
-        {"query": lambda self, t, layer, q, positions: q if layer < L - 1 else q[..., :-1]},
-        "query: its result must be (B, H, T, Dh) = (2, 4, 3, 6) here, not (2, 4, 3, 5) of float32",
-    ),
     "key": (
         {"key": lambda self, t, layer, k, positions: k if layer < L - 1 else k[:, :1]},
         "key: its result must be (B, H, T, Dh) = (2, 4, 3, 6) here, not (2, 1, 3, 6) of float32",
@@ -89,17 +88,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "token_state: its result must be (B, H, T, E) = (2, 4, 3, any) here, not (2, 3, 24) of float32",
     ),
     "key with another token's state": (
-        {
-            "token_state": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
-            "key": lambda self, t, layer, k, positions, token_state: k + token_state.cumsum(2),
-        },
+        {"token_state": state, "key": lambda self, t, layer, k, positions, token_state: k + token_state.cumsum(2)},
         f"key{MIXES}",
     ),
     "key_bias": (
-        {
-            "token_state": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
-            "key_bias": lambda self, t, shape, layer, token_state: token_state,
-        },
+        {"token_state": state, "key_bias": lambda self, t, shape, layer, token_state: token_state},
         "key_bias: its result must be (B, H, N) = (2, 4, 3) here, not (2, 4, 3, 1) of float32",
     ),
     "score_mod": (
@@ -108,7 +101,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "prepare": (
         {
-            "token_state": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
+            "token_state": state,
             "prepare": lambda self, t, layer, keys, token_state: keys[:, :1],
             "score_mod": lambda self, t, layer, tile: tile.scores,
         },
@@ -116,15 +109,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "prepared with later keys": (
         {
-            "token_state": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
+            "token_state": state,
             "prepare": lambda self, t, layer, keys, token_state: token_state.flip(2).cumsum(2).flip(2),
             "score_mod": lambda self, t, layer, tile: tile.scores * tile.token_state[..., None, :, 0],
         },
-        f"score_mod{OF_TILE}",
-    ),
-    "embed that looks ahead": (
-        {"embed": lambda self, t, x, positions: x + x.flip(1).cumsum(1).flip(1)},
-        f"embed{MIXES}",
+        OF_TILE,
     ),
     "embed with the batch's mean": ({"embed": lambda self, t, x, positions: x + x.mean(0)}, f"embed{MIXES}"),
     "mix that looks ahead": (
@@ -152,25 +141,21 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         f"token_state{MIXES}",
     ),
     "key_bias of the next key": (
-        {
-            "token_state": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
-            "key_bias": lambda self, t, shape, layer, token_state: token_state[..., 0].roll(-1, -1),
-        },
+        {"token_state": state, "key_bias": lambda self, t, shape, layer, token_state: token_state[..., 0].roll(-1, -1)},
         "key_bias: a key's bias beside that of another changes with a later token",
     ),
     "scores of the future": (
         {"score_mod": lambda self, t, layer, tile: tile.scores + tile.scores.mean(-1, keepdim=True) * tile.j},
-        f"score_mod{OF_TILE}",
+        OF_TILE,
     ),
     "scores of other queries": (
         {"score_mod": lambda self, t, layer, tile: tile.scores - tile.scores.mean(-2, keepdim=True)},
-        f"score_mod{OF_TILE}",
+        OF_TILE,
     ),
     "scores by how many keys there are": (
         {"score_mod": lambda self, t, layer, tile: tile.scores + math.log(tile.scores.shape[-1])},
-        f"score_mod{OF_TILE}",
+        OF_TILE,
     ),
-    "infinite embed": ({"embed": lambda self, t, x, positions: x / 0}, "embed: its result has infinite values"),
     "infinite scores": (
         {"score_mod": lambda self, t, layer, tile: tile.scores.masked_fill(tile.i == tile.j, -math.inf)},
         "score_mod: its result has infinite values",
@@ -199,16 +184,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "sample: must give rising positions from 0 on",
     ),
     "tables fail": ({"tables": lambda self, shape: {}["bias"]}, "tables: raises KeyError: 'bias'"),
-    "check fails": ({"check": lambda self, shape: shape.heads}, "check: raises AttributeError: "),
+    "check fails": ({"check": lambda self, shape: 1 / 0}, "check: raises ZeroDivisionError: division by zero"),
     "max_length": (
         {"max_length": lambda self, shape: "20"},
         "max_length: raises TypeError: '<' not supported between instances of 'str' and 'int'",
     ),
     "pictures fail": ({"pictures": lambda self, t, shape: {"a": t["bias"]}}, "pictures: raises KeyError: 'bias'"),
-    "pictures in a list": (
-        {"pictures": lambda self, t, shape: []},
-        "pictures: raises AttributeError: 'list' object has no attribute 'items'",
-    ),
     "a tensor for a picture": (
         {"pictures": lambda self, t, shape: {"norm": torch.zeros(3)}},
         "pictures: norm must be Curves or a Matrix, not (3,) of float32",
@@ -241,21 +222,10 @@ def test_refused_when_the_model_is_made(wrong: str) -> None:
     hooks, problem = WRONG[wrong]
     with pytest.raises(SettingError) as refusal:
         GPT(scheme_with(hooks), **SIZES)
-    refused = str(refusal.value)
-    assert refused == f"pos=Mine.{problem}" or refused.startswith(f"pos=Mine.{problem}" + "," * (problem[-1] != " "))
+    assert str(refusal.value) == f"pos=Mine.{problem}"
 
 
-OF_MODELS = (
-    "no dict",
-    "tables fail",
-    "embed",
-    "embed by a later id",
-    "sample goes too far",
-    "max_length",
-)
-
-
-@pytest.mark.parametrize("wrong", sorted(name for name in WRONG if name not in OF_MODELS and "picture" not in name))
+@pytest.mark.parametrize("wrong", ["check fails", "NaN", "key"])
 def test_refused_in_a_model_of_one_s_own(wrong: str) -> None:
     hooks, problem = WRONG[wrong]
     scheme = scheme_with(hooks)
@@ -263,7 +233,7 @@ def test_refused_in_a_model_of_one_s_own(wrong: str) -> None:
     q, k, v = torch.randn(3, 1, H, 8, DH)
     with pytest.raises(SettingError) as refusal:
         scheme_attention(scheme, tables, q, k, v, x=torch.randn(1, 8, H * DH), layer=L - 1, num_layers=L)
-    assert str(refusal.value).startswith(f"pos=Mine.{problem.split(':')[0]}: ")
+    assert str(refusal.value) == f"pos=Mine.{problem}"
 
 
 FAILING = """
@@ -335,12 +305,8 @@ def test_trying_hooks_moves_no_generator_and_needs_no_memory() -> None:
     ("members", "problem"),
     [
         (
-            {"reference_score": lambda self, tables, layer, tile: tile.scores},
-            r"reference_score: takes other arguments than the hook",
-        ),
-        (
             {"score_mod": lambda self, tables, tile: tile.scores},
-            r"score_mod: takes other .* \(self, tables, layer, tile\)",
+            r"score_mod: takes other arguments than the hook: \(self, tables, layer, tile\)",
         ),
         ({"scoring": staticmethod(lambda tables, layer, tile: tile.scores)}, r"scoring: is no hook"),
         ({"share_layer": True}, r"share_layer: is nothing .*did you mean share_layers"),

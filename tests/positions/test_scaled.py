@@ -1,19 +1,15 @@
-"""Scaled queries: how many keys a query sees, transformers' Llama 4, and a base that nothing is done to."""
+"""Scaled queries: how many keys a query sees, transformers' Llama 4, texts no longer than those of training."""
 
 import pytest
 import torch
-from common import make_scheme
 from strong_models import some_tokens, strong_model
 
-from poslab import GPT
 from poslab.attention import scheme_attention
 from poslab.attention.reference import AttentionSpec
 from poslab.positions import ModelShape
 from poslab.positions.nope import NoPE
 from poslab.positions.rope import RoPE
 from poslab.positions.scaled import KINDS, Scaled
-
-SIZES = {"vocab_size": 61, "context_length": 40, "embed_dim": 24, "num_layers": 3, "num_heads": 2, "dropout": 0.0}
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -25,29 +21,12 @@ def test_keys_seen_are_those_of_the_mask(causal: bool, window: int | None, first
         assert torch.equal(spec.keys_seen(5, 9), spec.visible(5, 9).sum(-1)[:, 0])
 
 
-@pytest.mark.parametrize("name", ["rope", "t5", "forgetting"])
-def test_with_slope_0_and_bias_1_it_is_its_base_to_the_bit(name: str) -> None:
-    tokens, found = some_tokens(2, 40), []
-    for scheme in (make_scheme(name), make_scheme("scaled", of=name, bias=True)):
-        torch.manual_seed(0)
-        model = GPT(scheme, **SIZES)
-        for table, values in model.position_tables.named_parameters():
-            if table.startswith("scaled_"):
-                torch.nn.init.constant_(values, float(table == "scaled_bias"))
-        found.append(model(tokens))
-    assert torch.equal(*found)
-
-
 def test_slopes_begin_at_a_mean_factor_of_1() -> None:
-    slope = Scaled().tables(ModelShape(1024, 24, 3, 2))["scaled_slope"]
-    assert slope.allclose(torch.tensor(0.168), atol=5e-4)  # the paper's, for as many tokens
-    counts = torch.arange(1.0, 1025)[None]
-    assert (
-        Scaled()
-        .query_scale({"scaled_slope": slope}, ModelShape(1024, 24, 3, 2), 1, counts)
-        .mean()
-        .allclose(torch.tensor(1.0))
-    )
+    shape = ModelShape(1024, 24, 3, 2)
+    tables = Scaled().tables(shape)
+    assert tables["scaled_slope"].allclose(torch.tensor(0.168), atol=5e-4)  # the paper's, for as many tokens
+    factors = Scaled().query_scale(tables, shape, 1, torch.arange(1.0, 1025)[None])
+    assert factors.mean().allclose(torch.tensor(1.0))
 
 
 def test_equals_the_layers_of_llama_4_without_positions() -> None:
