@@ -1,4 +1,4 @@
-"""Schemes that are tables by distance: other libraries' values, sizes, refusals and warnings."""
+"""Schemes that are tables, mostly by distance: other libraries' values, sizes, starts, refusals and warnings."""
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from poslab import GPT
 from poslab.attention import scheme_attention
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme
+from poslab.positions.absolute import Absolute
 from poslab.positions.alibi import ALiBi
 from poslab.positions.deberta import DeBERTa
 from poslab.positions.kerple import Kerple
@@ -52,11 +53,20 @@ def test_kerple_learns_at_distance_0_and_starts_in_the_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "std"), [(DeBERTa(50), 0.02), (TransformerXL(), 0.02), (MusicTransformer(), 64**-0.5)], ids=str
+    ("scheme", "std"),
+    [
+        (Absolute(), 0.02),
+        (DeBERTa(50), 0.02),
+        (TransformerXL(), 0.02),
+        (MusicTransformer(), 64**-0.5),
+        (T5(1000, max_distance=2000), 256**-0.5),
+    ],
+    ids=str,
 )
 def test_spread_of_initial_tables(scheme: PositionScheme, std: float) -> None:
     for table in scheme.tables(ModelShape(256, 256, num_layers=10, num_heads=4)).values():
         assert table.std().item() == pytest.approx(std, rel=0.1)
+        assert table.mean().abs() < 0.1 * std
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -86,6 +96,7 @@ def test_transformer_xl_equals_xlnet(causal: bool) -> None:
         (MusicTransformer(), False, 2 * 3 * (2 * LENGTH - 1) * 4),
         (TransformerXL(), True, 2 * (2 * 3 * 4 + 12 * 12)),
         (ALiBi(), True, 0),
+        (Absolute(), True, LENGTH * 12),
         (Sandwich(), False, 0),
         (Shaw(5), True, 2 * 2 * 6 * 4),
         (Shaw(5), False, 2 * 2 * 11 * 4),

@@ -1,4 +1,4 @@
-"""Rotary positions: the formula and its scalings, the layers without, the libraries' results, angles once per pass."""
+"""Rotary positions: far along a text, scalings, the layers without, the libraries' results, angles once per pass."""
 
 import weakref
 from typing import Any
@@ -26,20 +26,6 @@ SCALED = [
     {"scaling": "llama3", "factor": 2.0, "original_context": 64},
 ]
 SHAPE = ModelShape(context_length=256, embed_dim=32, num_layers=4, num_heads=2)
-
-
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_a_pair_turns_by_its_angle(interleaved: bool) -> None:
-    """Queries as complex numbers, times e^(i position frequency); channels beyond the fraction stay."""
-    x = torch.randn(2, 3, 5, 10, dtype=torch.float64)
-    positions = torch.tensor([0, 1, 7, 4000, 2])
-    out = RoPE(base=100.0, fraction=0.65, interleaved=interleaved).rotate({}, x, positions)  # 6 of 10 channels
-    assert torch.equal(out[..., 6:], x[..., 6:])
-    for d in range(3):
-        a, b = (2 * d, 2 * d + 1) if interleaved else (d, d + 3)
-        turn = torch.polar(torch.ones(5).double(), positions.double() * 100.0 ** (-d / 3))
-        expected = torch.complex(x[..., a], x[..., b]) * turn
-        assert torch.allclose(torch.complex(out[..., a], out[..., b]), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("scheme", [RoPE(), RoPE(fraction=0.5, interleaved=True), RoPE(scaling="yarn", factor=4.0)])

@@ -11,7 +11,7 @@ import pytest
 import torch
 from common import SCHEMES, VARIANTS, make_scheme, moved
 from omegaconf import OmegaConf
-from strong_models import OTHERS
+from strong_models import OTHERS, SIZES, some_tokens
 from torch import Tensor
 
 from poslab import GPT
@@ -22,8 +22,7 @@ from poslab.errors import UserError
 from poslab.evaluation.pictures import sample_pairs
 from poslab.positions import Curves, Matrix, ModelShape, PositionScheme, Strip
 
-SIZES = {"vocab_size": 61, "context_length": 40, "embed_dim": 24, "num_layers": 3, "num_heads": 2}
-SHAPES = {causal: ModelShape(40, 24, 3, 2, causal) for causal in (True, False)}
+SHAPE = ModelShape(40, 24, 3, 2)
 LONG = 300  # of more than two blocks of the kernels, which have 128 queries
 TRUNK = 61 * 24 + 3 * (12 * 24**2 + 13 * 24) + 2 * 24  # embedding, blocks, final norm
 
@@ -39,10 +38,6 @@ def make_model(name: str, seed: int = 0, **sizes: object) -> GPT:
 def strong(model: GPT) -> GPT:
     """Make weights large enough for position to matter, in double precision."""
     return moved(model, 0.3).double().eval()
-
-
-def some_tokens(*shape: int) -> Tensor:
-    return torch.randint(0, SIZES["vocab_size"], shape)
 
 
 @every_scheme
@@ -85,13 +80,8 @@ def test_bidirectional_sees_the_future(name: str) -> None:
 
 def one_layer(scheme: PositionScheme, tables: dict[str, Tensor], x: Tensor, positions: Tensor) -> Tensor:
     """Return attention by the scheme's hooks and nothing else, (B, H, T, Dh), of x (B, T, D)."""
-    q = k = scheme.embed(tables, x, positions).unflatten(-1, (2, 12)).transpose(1, 2)
-    v = x.unflatten(-1, (2, 12)).transpose(1, 2)
-    shape, position_ids = SHAPES[True], PositionIds(positions)
-    terms = scheme.relative(tables, shape, 1, position_ids.distances(causal=True))
-    layer = SchemeLayer(scheme, tables, shape, 1, terms, position_ids)
-    q, k, token_state = layer.apply_hooks(q, k, x)
-    return layer.attend(q, k, v, token_state)
+    q, v = (of.unflatten(-1, (2, 12)).transpose(1, 2) for of in (scheme.embed(tables, x, positions), x))
+    return scheme_attention(scheme, tables, q, q, v, x=x, layer=1, num_layers=3, positions=positions)
 
 
 def double_tables(scheme: PositionScheme, shape: ModelShape) -> dict[str, Tensor]:
@@ -103,10 +93,10 @@ def double_tables(scheme: PositionScheme, shape: ModelShape) -> dict[str, Tensor
 def test_shift(name: str) -> None:
     """Relative schemes don't notice when all positions move; absolute ones do."""
     scheme = make_scheme(name)
-    far = 31 if scheme.shift_invariant or scheme.max_length(SHAPES[True]) else 4000
+    far = 31 if scheme.shift_invariant or scheme.max_length(SHAPE) else 4000
 
     def unmoved() -> bool:
-        tables = double_tables(scheme, SHAPES[True])
+        tables = double_tables(scheme, SHAPE)
         x = 0.3 * torch.randn(2, 9, 24, dtype=torch.float64)  # small, so that every token is seen a little
         here, *there = (one_layer(scheme, tables, x, torch.arange(start, start + 9)) for start in (0, 31, far))
         return all(torch.allclose(here, moved, atol=1e-4) for moved in there)  # angles have the precision of float32
@@ -220,8 +210,8 @@ def test_every_parameter_has_the_right_gradient(name: str) -> None:
 @every_variant
 def test_layers_share_what_they_declare_to_share(name: str) -> None:
     scheme = make_scheme(name)
-    tables = double_tables(scheme, SHAPES[True])
-    first, *others = (scheme.relative(tables, SHAPES[True], layer, range(40)) for layer in range(3))
+    tables = double_tables(scheme, SHAPE)
+    first, *others = (scheme.relative(tables, SHAPE, layer, range(40)) for layer in range(3))
     for terms in others if scheme.share_layers and first is not None else []:
         assert (terms.lowest, terms.highest) == (first.lowest, first.highest)
         assert all(torch.equal(table, first.tables[key]) for key, table in terms.tables.items())
@@ -249,7 +239,7 @@ def test_tables_are_drawn_from_torch_s_generator_and_leave_its_seed_alone(name: 
     drawn = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        drawn.append((make_scheme(name).tables(SHAPES[True]), torch.rand(4)))
+        drawn.append((make_scheme(name).tables(SHAPE), torch.rand(4)))
     (first, after), (again, _), (_, after_other) = drawn
     assert all(torch.equal(table, again[key]) for key, table in first.items())
     assert not torch.equal(after, after_other)
