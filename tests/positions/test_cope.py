@@ -2,14 +2,9 @@
 
 import pytest
 import torch
-from torch import Tensor
 
 from poslab.attention import scheme_attention
 from poslab.positions.cope import CoPE
-
-
-def some_text(length: int) -> tuple[Tensor, Tensor, Tensor]:
-    return tuple(torch.randn(3, 2, 2, length, 8, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("max_positions", [4, 16, 200])
@@ -17,7 +12,7 @@ def test_equals_x_transformers(max_positions: int) -> None:
     library = pytest.importorskip("x_transformers.x_transformers", reason="needs x-transformers, in the extra 'bench'")
     cope = library.CoPE(8, 2, max_positions).double()
     torch.nn.init.normal_(cope.pos_emb)
-    q, k, v = some_text(140)
+    q, k, v = torch.randn(3, 2, 2, 140, 8, dtype=torch.float64)
     scores = (q @ k.mT / 8**0.5).masked_fill(torch.ones(140, 140, dtype=torch.bool).triu(1), -torch.inf)
     expected = (scores + cope(q, scores)).softmax(-1) @ v
     found = scheme_attention(CoPE(max_positions), {"position": cope.pos_emb[None]}, q, k, v)
@@ -27,7 +22,7 @@ def test_equals_x_transformers(max_positions: int) -> None:
 @pytest.mark.parametrize("closed", [0.0, 5.0])
 def test_far_keys_count_where_gates_are_closed(closed: float) -> None:
     """Blocks look back as far as positions differ: the dense formula looks at all keys."""
-    q, k, v = some_text(300)
+    q, k, v = torch.randn(3, 2, 2, 300, 8, dtype=torch.float64)
     q[..., 0], k[..., 0] = closed, -closed
     tables = {"position": torch.randn(1, 5, 8).double()}
     blocks, dense = (

@@ -9,10 +9,6 @@ from poslab.positions import ModelShape
 from poslab.positions.fire import FIRE
 
 
-def some_text(length: int) -> tuple[Tensor, Tensor, Tensor]:
-    return tuple(torch.randn(3, 2, 2, length, 8, dtype=torch.float64))
-
-
 def some_tables(scheme: FIRE) -> dict[str, Tensor]:
     """Tables of one layer with two heads of 8, in double precision."""
     return {name: table.double() for name, table in scheme.tables(ModelShape(64, 16, 1, 2)).items()}
@@ -42,7 +38,7 @@ def test_equals_the_network_of_the_paper(threshold: float, odd: bool) -> None:
     tables = some_tables(scheme)
     if odd:
         odd_units(tables)
-    q, k, v = some_text(length)
+    q, k, v = torch.randn(3, 2, 2, length, 8, dtype=torch.float64)
     place = torch.arange(length).double()
     log = lambda x: torch.log(torch.abs(0.1 * x) + 1)  # noqa: E731
     ratio = log(place[:, None] - place) / (log(place.clamp(min=threshold)) + 1e-6)[:, None]

@@ -57,14 +57,3 @@ def test_no_infinity_becomes_an_integer(monkeypatch: pytest.MonkeyPatch) -> None
     relative_position_bucket(torch.arange(-200, 200), bidirectional=True)
     assert len(logarithms) == 1
     assert logarithms[0].isfinite().all()
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_same_buckets_on_gpu() -> None:
-    positions = torch.arange(-5000, 5000)
-    for num_buckets, max_distance in [(32, 128), (32, 64), (64, 1000), (16, 100)]:
-        arguments = {"bidirectional": False, "num_buckets": num_buckets, "max_distance": max_distance}
-        on_gpu = relative_position_bucket(positions.cuda(), **arguments)
-        assert on_gpu.is_cuda
-        assert torch.equal(on_gpu.cpu(), relative_position_bucket(positions, **arguments))

@@ -41,23 +41,19 @@ _BUCKETS = (
 def relative_position_bucket(
     relative_position: Tensor, *, bidirectional: bool, num_buckets: int = 32, max_distance: int = 128
 ) -> Tensor:
-    """Return the bucket of each relative position, key - query position; int64, same shape and device.
+    """Return the bucket of each relative position, key - query position, both int64 and of the same shape.
 
     Equal to Hugging Face's T5 for every num_buckets and max_distance that it accepts, also where `T5` refuses them: a
     direction needs an exact bucket, and max_distance to differ from how many it has.
     """
     side = num_buckets // 2 if bidirectional else num_buckets  # buckets per direction
     max_exact = side // 2
-    # On the CPU whatever the device: the logarithms of two devices may differ in the last bit, and so in a bucket.
-    position = relative_position.cpu()
-    distance = position.abs() if bidirectional else (-position).clamp(min=0)
+    distance = relative_position.abs() if bidirectional else (-relative_position).clamp(min=0)
     # Clamped so that small distances, which don't use the result, never make log(0) = -inf.
     logarithm = torch.log(distance.clamp(min=max_exact).float() / max_exact)
     steps = (logarithm / math.log(max_distance / max_exact) * (side - max_exact)).to(torch.int64)
     bucket = torch.where(distance < max_exact, distance, (max_exact + steps).clamp(max=side - 1))
-    if bidirectional:
-        bucket = bucket + (position > 0) * side
-    return bucket.to(relative_position.device, torch.int64)
+    return bucket + (relative_position > 0) * side if bidirectional else bucket
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,9 @@ class T5(PositionScheme):
         # Beyond max_distance the bucket stays the same.
         lowest, highest = (max(-self.max_distance, min(d, self.max_distance)) for d in (distances[0], distances[-1]))
         buckets = self._buckets(range(lowest, highest + 1), shape)
-        first, last = _without_repeated_ends(buckets)
+        # Each end once, as `RelativeTerms` gives distances beyond the table its end: of 7 7 6 0 1 1 1 remain 7 6 0 1.
+        counts = buckets.unique_consecutive(return_counts=True)[1].tolist()
+        first, last = counts[0] - 1, len(buckets) - counts[-1]
         buckets = buckets[first : last + 1].to(table.device)
         bias = torch.nn.functional.embedding(buckets, table).T * self.scale  # (R, H) -> (H, R)
         return RelativeTerms(lowest + first, lowest + last, bias=bias)
@@ -130,7 +128,8 @@ class T5(PositionScheme):
 
     def _buckets(self, distances: range, shape: ModelShape) -> Tensor:
         """Return the bucket of each distance query - key, (R,)."""
-        key_minus_query = -torch.arange(distances.start, distances.stop)
+        # On the CPU whatever the device: the logarithms of two devices may differ in the last bit, and so in a bucket.
+        key_minus_query = -torch.arange(distances.start, distances.stop, device="cpu")
         sizes = {"num_buckets": self.num_buckets, "max_distance": self.max_distance}
         return relative_position_bucket(key_minus_query, bidirectional=not shape.causal, **sizes)
 
@@ -148,12 +147,3 @@ def learned_bias(
         name, title = "bias" if scheme.share_layers else f"bias_layer_{layer}", "Learned bias by distance"
         pictures[name] = curves_of("head", title, "distance", "bias", bias, caption, distances)
     return pictures
-
-
-def _without_repeated_ends(buckets: Tensor) -> tuple[int, int]:
-    """Return the first and last index to keep, so that neither end repeats its bucket: [7, 7, 6, 0, 1, 1, 1] -> (1, 4).
-
-    `RelativeTerms` gives distances beyond its table the bucket of the table's end.
-    """
-    before_change = (buckets[1:] != buckets[:-1]).nonzero().flatten().tolist()
-    return (before_change[0], before_change[-1] + 1) if before_change else (0, 0)
