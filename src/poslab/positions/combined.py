@@ -60,8 +60,8 @@ class Composite(PositionScheme):
     @property
     def _sampled(self) -> PositionScheme:
         """Scheme whose positions are taken."""
-        first, *others = self._parts.values()
-        return next((part for part in (first, *others) if part.overrides("sample")), first)
+        parts = [*self._parts.values()]
+        return next((part for part in parts if part.overrides("sample")), parts[0])
 
     def overrides(self, hook: str) -> bool:
         own = getattr(type(self), hook) is not getattr(Composite, hook)
@@ -257,11 +257,9 @@ def added(first: RelativeTerms, second: RelativeTerms) -> RelativeTerms:
     devices = [x.device for terms in both for x in (*terms.tables.values(), terms.null) if x is not None]
     device = next((device for device in devices if device.type != "cpu"), None)  # who learns nothing need not know it
     both = both if device is None else (first.to(device), second.to(device))
-    with_tables = [terms for terms in both if terms.tables]
-    lowest = min((terms.lowest for terms in with_tables), default=0)
-    highest = max((terms.highest for terms in with_tables), default=0)
+    lowest, highest = min(first.lowest, second.lowest), max(first.highest, second.highest)
     tables: dict[str, Any] = {}
-    for terms in with_tables:
+    for terms in both:
         for name, table in terms.tables.items():
             rows = _extended(table, -1 if name == "bias" else -2, terms.lowest - lowest, highest - terms.highest)
             tables[name] = tables[name] + rows if name in tables else rows
