@@ -26,7 +26,7 @@ def test_reference_indices(reference_cases: dict) -> None:
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("switches", [{}, {"share_layers": True}, {"share_heads": False}], ids=str)
 def test_values_are_looked_up_for_each_pair(causal: bool, switches: dict[str, bool]) -> None:
-    """Equation 3; its scores are compared in test_reference_scores.py."""
+    """Equation 3; its scores are compared with the formula in test_schemes.py."""
     scheme, length, lowest = Shaw(3, keys=False, **switches), 9, 0 if causal else -3
     tables = scheme.tables(ModelShape(length, 8, num_layers=2, num_heads=2, causal=causal))
     table = tables["values"] if scheme.share_layers else tables["values"][1]

@@ -49,8 +49,7 @@ def relative_position_bucket(
     side = num_buckets // 2 if bidirectional else num_buckets  # buckets per direction
     max_exact = side // 2
     distance = relative_position.abs() if bidirectional else (-relative_position).clamp(min=0)
-    # Clamped so that small distances, which don't use the result, never make log(0) = -inf.
-    logarithm = torch.log(distance.clamp(min=max_exact).float() / max_exact)
+    logarithm = torch.log(distance.float() / max_exact)  # -inf at 0, which has an exact bucket
     steps = (logarithm / math.log(max_distance / max_exact) * (side - max_exact)).to(torch.int64)
     bucket = torch.where(distance < max_exact, distance, (max_exact + steps).clamp(max=side - 1))
     return bucket + (relative_position > 0) * side if bidirectional else bucket
