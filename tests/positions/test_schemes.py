@@ -69,7 +69,11 @@ def test_a_token_is_noticed_by_those_after_it(name: str) -> None:
 def one_layer(scheme: PositionScheme, tables: dict[str, Tensor], x: Tensor, positions: Tensor) -> Tensor:
     """Return attention by the scheme's hooks and nothing else, (B, H, T, Dh), of x (B, T, D)."""
     q, v = (of.unflatten(-1, (2, 12)).transpose(1, 2) for of in (scheme.embed(tables, x, positions), x))
-    return scheme_attention(scheme, tables, q, q, v, x=x, layer=1, num_layers=3, positions=positions)
+    position_ids = PositionIds(positions)
+    terms = scheme.relative(tables, SHAPE, 1, position_ids.distances(causal=True))
+    layer = SchemeLayer(scheme, tables, SHAPE, 1, terms, position_ids)
+    q, k, token_state = layer.apply_hooks(q, q, x)
+    return layer.attend(q, k, v, token_state)
 
 
 def double_tables(scheme: PositionScheme, shape: ModelShape) -> dict[str, Tensor]:
