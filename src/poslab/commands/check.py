@@ -18,7 +18,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from poslab.attention import scheme_attention
-from poslab.config.command_line import given_settings
 from poslab.config.schemes import TARGET, node_of, parse_scheme, with_settings
 from poslab.config.scripts import CheckConfig
 from poslab.errors import RunStopped, SettingError, UserError, as_typed
@@ -48,8 +47,8 @@ class NotTried(UserError):
 def run_check(config: CheckConfig) -> None:
     """Print a line for each check of a scheme, with its settings and each of its variants. Raises RunStopped if one
     found a difference, and UserError for a scheme that can't be made."""
-    name, given = config.pos[0], given_settings(config.pos[1:])
-    scheme, failed = parse_scheme(with_settings({TARGET: name}, given)), 0
+    scheme, failed = parse_scheme(with_settings({}, config.pos)), 0
+    name, given = config.pos[TARGET], {key: value for key, value in config.pos.items() if key != TARGET}
     for tried in ({}, *scheme.variants):
         of_it = parse_scheme(node_of(scheme) | tried) if tried else scheme
         model = _model(of_it)  # or it says which hook gives what in float32, and here in float64

@@ -5,7 +5,6 @@ import math
 import sys
 from pathlib import Path
 
-from poslab.config.command_line import given_settings
 from poslab.config.files import safe_name
 from poslab.config.schemes import TARGET
 from poslab.config.scripts import EvaluateConfig
@@ -25,9 +24,8 @@ _COLUMNS = ("length", *_LOSSES, "stride", "at start", "at end", "last", "gain", 
 def run_evaluation(config: EvaluateConfig) -> Evaluation:
     """Evaluate, print and write. Raises UserError for whatever the user can put right."""
     compute_on(config.threads)
-    settings = given_settings(config.pos)
     checkpoint = load_checkpoint(
-        find_checkpoint(config.ckpt), choose_device(config.device), config.allow_code, settings
+        find_checkpoint(config.ckpt), choose_device(config.device), config.allow_code, config.pos
     )
     text = own_text(checkpoint) if config.data_path is None else other_text(checkpoint, config.data_path)
     print(f"checkpoint  {checkpoint.path} ({checkpoint.pos_name}, trained to {checkpoint.model.shape.context_length})")

@@ -5,14 +5,12 @@ from pathlib import Path
 
 import hydra
 import torch
-from hydra.errors import HydraException
 
 from poslab.config.files import CONFIGS, require_writable, safe_name, write_whole
-from poslab.config.overrides import explain, parse_arguments
 from poslab.config.schema import DataConfig
-from poslab.config.schemes import is_task, node_of, shown
+from poslab.config.schemes import TARGET, is_task, node_of, shown, with_settings
 from poslab.config.scripts import ExplainConfig
-from poslab.config.train import parse
+from poslab.config.train import parse, resolved
 from poslab.data.corpus import corpus_of
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_task, own_text
@@ -61,7 +59,7 @@ def _out(config: ExplainConfig, checkpoints: list[Checkpoint]) -> Path:
         names = [_NAME, *([] if first.run is not None else [first.path.stem]), *map(_name, others)]
         out = beside / f"{'-'.join(names)}.html"
     else:
-        out = Path(f"{_NAME}-{safe_name(_scheme(config))}.html")
+        out = Path(f"{_NAME}-{safe_name(_scheme(config) or 'scheme')}.html")
     if out.is_dir():
         raise SettingError("out", out, "is a folder; name a file in it")
     if out.exists() and MARK not in out.read_text(encoding="utf-8", errors="replace")[:1000]:
@@ -117,24 +115,16 @@ def _probe_data(checkpoint: Checkpoint, allow_code: bool) -> ProbeData:
 
 
 def _scheme(config: ExplainConfig) -> str:
-    """Return the scheme that is typed as pos=NAME."""
-    names = [given for given in config.pos if "=" not in given]
-    if len(names) > 1:
-        raise SettingError("pos", ",".join(names), "name one scheme")
-    return names[0] if names else "scheme"
+    """Return the scheme that is typed as pos=NAME; of a class nothing."""
+    name = config.pos.get(TARGET, "")
+    return "" if "." in name else name
 
 
 def _untrained(config: ExplainConfig) -> ModelUnderStudy:
     """Return the model at its initialisation, as train would begin with it."""
-    typed = [f"pos.{given}" if "=" in given else f"pos={given}" for given in config.pos]
-    try:
-        with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            parsed = parse(hydra.compose("train", parse_arguments(typed).overrides), overrides=typed)
-    except HydraException as error:
-        raise UserError(explain(error, typed)) from error
-    label = _scheme(config)
-    if label == "scheme":
-        label = parsed.pos_name
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        plain = resolved(hydra.compose("train"))
+    parsed = parse(plain | {"pos": with_settings(plain["pos"], config.pos)}, _scheme(config) or None)
     assert isinstance(parsed.data, DataConfig)  # that of train.yaml
     corpus = corpus_of(parsed.data)
     torch.manual_seed(parsed.settings.seed)
@@ -142,7 +132,7 @@ def _untrained(config: ExplainConfig) -> ModelUnderStudy:
     text = of_text(f"{corpus.name}, validation part", corpus.validation, model)
     text = text.with_sentence(corpus.vocabulary, config.sentence, model.shape.context_length)
     facts = _facts(model) | {"training": "none: as it is made, before its first step"}
-    return ModelUnderStudy(label, model, corpus.vocabulary, facts, text, trained=False)
+    return ModelUnderStudy(parsed.pos_name, model, corpus.vocabulary, facts, text, trained=False)
 
 
 def _facts(model: GPT) -> dict[str, str]:

@@ -9,7 +9,6 @@ from itertools import product
 
 import torch
 
-from poslab.config.command_line import given_settings
 from poslab.config.scripts import GenerateConfig
 from poslab.data.tokenizer import AnyVocabulary
 from poslab.errors import SettingError
@@ -21,9 +20,8 @@ from poslab.runs.checkpoint import Checkpoint, choose_device, find_checkpoint, l
 def run_generation(config: GenerateConfig) -> None:
     """Print each prompt and the model's continuation. Raises UserError for whatever the user can put right."""
     compute_on(config.threads)
-    settings = given_settings(config.pos)
     checkpoint = load_checkpoint(
-        find_checkpoint(config.ckpt), choose_device(config.device), config.allow_code, settings
+        find_checkpoint(config.ckpt), choose_device(config.device), config.allow_code, config.pos
     )
     if checkpoint.settings:
         print(f"note: {checkpoint.settings_in_words}", file=sys.stderr)

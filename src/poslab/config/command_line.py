@@ -4,9 +4,9 @@
 
 Settings are `name=value`, typed by the fields of a dataclass, with nothing to quote. A text, a path included, is what
 stands after the first `=`; `null` means "not set" where a field takes that. Lists are written `a,b` or `[a,b]`. A field
-with `text=True` takes everything, `null` too, as plain text; if it is a list, each `name=value` adds one. One with
-`inner=True` takes `inner=value` from each `name.inner=value`; one whose type is a dataclass itself, a group, the values
-of its fields in the same way.
+with `text=True` takes everything, `null` too, as plain text; if it is a list, each `name=value` adds one. One whose
+type is a dataclass itself, a group, takes the values of its fields from each `name.field=value`. One of SCHEME takes a
+scheme from `name=scheme`, and its settings from each `name.setting=value`.
 """
 
 import dataclasses
@@ -15,17 +15,19 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_type_hints
 
 from poslab.config.fields import is_group, kinds, typed
 from poslab.config.files import BUNDLED
+from poslab.config.schemes import TARGET
 from poslab.errors import UserError, as_typed
 
 Schema = TypeVar("Schema")
 NAME = "poslab"
+SCHEME = dict[str, str]  # settings of a scheme as they are typed, {"_target_": NAME, "of.base": "500"}
 
 
 def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
@@ -43,8 +45,8 @@ def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
         if not separator:
             raise UserError(f"{argument}: not of the form option=value")
         group, _, inner = name.partition(".")
-        if inner and group in fields and fields[group].metadata.get("inner"):
-            values.setdefault(group, []).append(f"{inner}={value}")
+        if hints.get(group) == SCHEME:
+            values.setdefault(group, {})[inner or TARGET] = value
         elif inner and (schemas := [kind for kind in kinds(hints.get(group)) if is_group(kind)]):
             hint = get_type_hints(schemas[0]).get(inner, str)
             values.setdefault(group, {})[inner] = _value(value, hint)
@@ -56,12 +58,7 @@ def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
             values.setdefault(name, []).append(value)
         else:
             values[name] = value
-    return typed(schema, values, "")
-
-
-def given_settings(arguments: Iterable[str]) -> dict[str, str]:
-    """Return the settings of a command line, Hydra's `+name=value` included, as text."""
-    return dict(argument.lstrip("+~").split("=", 1) for argument in arguments if "=" in argument)
+    return typed(schema, values, "", {SCHEME: lambda given, option: given})
 
 
 def help_text(schema: type) -> str:

@@ -59,18 +59,18 @@ def setting(
     choices: Sequence[str] = (),
     help: str = "",
     text: bool = False,
-    inner: bool = False,
     bare: bool = False,
 ) -> Any:
-    """Return a dataclass field with more about a setting than its type; a list as default is copied for every instance.
+    """Return a dataclass field with more about a setting than its type; a list or dict as default is copied for every
+    instance.
 
     least, above, most, below, choices: limits of the value, or of each in a list; None always is within them.
     help: its words in --help. text: whether the command line's value is plain text, whatever it is.
-    inner: whether it is a list of settings within, given as name.inner=value. bare: whether its value may stand alone.
+    bare: whether its value may stand alone.
     """
     limits = {"least": least, "above": above, "most": most, "below": below, "choices": choices}
-    metadata = limits | {"role": role, "help": help, "text": text, "inner": inner, "bare": bare}
-    if isinstance(default, list):
+    metadata = limits | {"role": role, "help": help, "text": text, "bare": bare}
+    if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: copy.copy(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 

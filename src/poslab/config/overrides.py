@@ -20,9 +20,9 @@ from hydra.version import setbase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
-from poslab.config.command_line import given_settings
 from poslab.config.fields import Role
 from poslab.config.files import CONFIGS
+from poslab.config.schemes import given_settings
 from poslab.config.train import GROUPS_WITHIN, names
 from poslab.errors import UserError, suggestion
 

@@ -19,7 +19,6 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from poslab.config.command_line import given_settings
 from poslab.config.fields import full_name, imported, typed
 from poslab.config.files import CONFIGS
 from poslab.errors import SettingError, as_typed, suggestion
@@ -184,6 +183,11 @@ def part_of(node: dict[str, Any], name: str) -> dict[str, Any]:
         inner = node.get(part)
         node[part] = node = inner if isinstance(inner, dict) else {}
     return node
+
+
+def given_settings(arguments: Iterable[str]) -> dict[str, str]:
+    """Return the settings of a command line, Hydra's `+name=value` included, as text."""
+    return dict(argument.lstrip("+~").split("=", 1) for argument in arguments if "=" in argument)
 
 
 def given_of(overrides: Iterable[str]) -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from poslab.config.command_line import SCHEME
 from poslab.config.fields import MOST_THREADS, Limited, setting
 from poslab.config.schema import MOST_REMEMBERED, MOST_TOKENS
+from poslab.config.schemes import TARGET
 from poslab.errors import SettingError
 
 _CKPT = "a checkpoint, or a run folder: its best weights"
@@ -49,7 +51,7 @@ class EvaluateConfig(Limited):
         None,
         help="another text: all of it is used; null: the test part of the text trained on, or else its validation part",
     )
-    pos: list[str] = setting([], text=True, inner=True, help=_POS)
+    pos: SCHEME = setting({}, help=_POS)
     model: ModelChanges | None = setting(
         None,
         help="model.memory_length=0,64: tokens remembered before each window, one or several; by default, of a model "
@@ -58,10 +60,6 @@ class EvaluateConfig(Limited):
     device: str = setting("auto", choices=_DEVICES, help=_DEVICE)
     threads: int | None = setting(None, least=1, most=MOST_THREADS, help=_THREADS)
     allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.pos = _as_settings(self.pos)
 
 
 @dataclass
@@ -140,9 +138,7 @@ class ExplainConfig(Limited):
     """
 
     ckpt: list[str] = setting([], help=f"{_CKPT}; or two, FOLDER,FOLDER, side by side")
-    pos: list[str] = setting(
-        [], text=True, inner=True, help="without a run: a scheme at its initialisation, with the settings of train"
-    )
+    pos: SCHEME = setting({}, help="without a run: a scheme at its initialisation, with the settings of train")
     sentence: str | None = setting(
         None, text=True, help="text that the model is probed with; null: the beginning of the validation text"
     )
@@ -190,7 +186,7 @@ class GenerateConfig(Limited):
     strict: bool = setting(
         False, help="where the positions of the model's scheme end: refuse, rather than compute every token anew"
     )
-    pos: list[str] = setting([], text=True, inner=True, help=_POS)
+    pos: SCHEME = setting({}, help=_POS)
     device: str = setting("auto", choices=_DEVICES, help=_DEVICE)
     threads: int | None = setting(None, least=1, most=MOST_THREADS, help=_THREADS)
     allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
@@ -199,7 +195,6 @@ class GenerateConfig(Limited):
         super().__post_init__()
         if not all(self.prompt) or not self.prompt:
             raise SettingError("prompt", "", "must be given (any text but an empty one)")
-        self.pos = _as_settings(self.pos)
 
 
 @dataclass
@@ -224,14 +219,9 @@ class CheckConfig(Limited):
       poslab check my_file.Scheme pos.steepest=0.5
     """
 
-    pos: list[str] = setting([], text=True, inner=True, bare=True, help="a scheme by its name or class, and settings")
+    pos: SCHEME = setting({}, bare=True, help="a scheme by its name or class, and settings")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.pos or "=" in self.pos[0]:
+        if TARGET not in self.pos:
             raise SettingError("pos", "", "must be given first: a scheme by its name, or a class as in my_file.Scheme")
-
-
-def _as_settings(pos: list[str]) -> list[str]:
-    """Return settings of the scheme as NAME=VALUE; a name alone, of pos=NAME, is that of its class."""
-    return [given if "=" in given else f"_target_={given}" for given in pos]

@@ -11,9 +11,18 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from poslab.config.command_line import given_settings
 from poslab.config.fields import MAY_CHANGE, Role
-from poslab.config.schemes import chosen, given_of, is_task, node_of, parse_scheme, part_of, targets, with_settings
+from poslab.config.schemes import (
+    chosen,
+    given_of,
+    given_settings,
+    is_task,
+    node_of,
+    parse_scheme,
+    part_of,
+    targets,
+    with_settings,
+)
 from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, flat, names, parse, resolved, role_of
 from poslab.errors import SettingError, as_typed
 from poslab.runs.code import distrust, outside
