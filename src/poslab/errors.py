@@ -27,8 +27,8 @@ class Diverged(RunStopped):
 class SettingError(UserError):
     """Error of one setting, whose value can't work.
 
-    `option` is the name as the raiser knows it ("num_buckets"); `prefixed("pos")` gives the name as the command line
-    knows it ("pos.num_buckets").
+    `option` is the name as the raiser knows it ("num_buckets"), empty for all settings of a group together;
+    `prefixed("pos")` gives the name as the command line knows it ("pos.num_buckets").
     """
 
     def __init__(self, option: str, value: Any, problem: str) -> None:
@@ -40,7 +40,7 @@ class SettingError(UserError):
         return SettingError, (self.option, self.value, self.problem)  # to pickle it for another process
 
     def prefixed(self, group: str) -> "SettingError":
-        return SettingError(f"{group}.{self.option}", self.value, self.problem)
+        return SettingError(f"{group}.{self.option}".rstrip("."), self.value, self.problem)
 
 
 def as_typed(value: Any) -> str:

@@ -22,7 +22,6 @@ BAD = [
     ("pos=t6", "pos=t6: unknown; did you mean "),
     ("experiment=published/nanogtp", "experiment=published/nanogtp: unknown; did you mean published/nanogpt"),
     ("pos=", f"valid: {', '.join(SCHEMES)}"),
-    ("~pos", "~pos: can't be left out; pos=NAME chooses one"),
     ("po=t5", "po=t5: unknown setting; did you mean pos?"),
     ("model.context_lenght=64", "did you mean model.context_length"),
     ("+model.foo=1", "model.foo=1: unknown setting; valid: context_length"),

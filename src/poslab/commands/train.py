@@ -44,11 +44,11 @@ def run_train(typed: list[str]) -> None:
             _check_config_dir(arguments)
             run_hydra(_run_job, arguments, str(CONFIGS), "train")
             return
-        composed = _composed(arguments)
+        composed, running = _composed(arguments)
         if "--example" in typed:
             print(_example(composed))
             return
-        config = _checked(composed, arguments.config_dir)
+        config = _checked(composed, running, arguments.config_dir)
     print("loading torch and Lightning ...", flush=True)
     import_training().train(config)  # after the checks, which need neither
 
@@ -69,18 +69,17 @@ def _needs_hydra(flags: Namespace) -> bool:
     return bool(flags.multirun or flags.hydra_help or flags.cfg or flags.resolve or flags.shell_completion)
 
 
-def _composed(arguments: Namespace) -> DictConfig:
-    """Compose the configuration of a command line, Hydra's own part included."""
+def _composed(arguments: Namespace) -> tuple[DictConfig, DictConfig]:
+    """Compose the configuration of a command line, and Hydra's own part of it."""
     searched = f"hydra.searchpath={[str(folder) for folder in _check_config_dir(arguments)]}"
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return hydra.compose("train", [*arguments.overrides, searched], return_hydra_config=True)
-
-
-def _checked(composed: DictConfig, config_dir: str | None) -> TrainConfig:
-    """Check the settings of a run, one that resumes included. Raises SettingError."""
-    running = composed.hydra
+        composed = hydra.compose("train", [*arguments.overrides, searched], return_hydra_config=True)
     with open_dict(composed):
-        del composed.hydra
+        return composed, composed.pop("hydra")
+
+
+def _checked(composed: DictConfig, running: DictConfig, config_dir: str | None) -> TrainConfig:
+    """Check the settings of a run, one that resumes included. Raises SettingError."""
     overrides = [unquoted(override) for override in running.overrides.task]
     # A run resumes by `resume=` here, or as a job of a sweep (`_train` in sweep/job.py): both go to training/resume.py.
     if composed.resume is not None:
@@ -105,8 +104,6 @@ def _typed_config_dir(folder: str | None) -> list[str]:
 
 def _example(composed: DictConfig) -> str:
     """Return one example of the task that the command line names."""
-    with open_dict(composed):
-        del composed.hydra
     config = parse(composed)
     if not isinstance(config.data, Task):
         raise UserError("--example: of a task, as in data=recall --example")
@@ -115,11 +112,9 @@ def _example(composed: DictConfig) -> str:
 
 def _help(arguments: Namespace) -> str:
     """Fill in the template of the config. (Hydra's own --help lists its groups twice over and takes a second.)"""
-    config = _composed(arguments)
-    template = Template(as_called(config.hydra.help.template))
-    with open_dict(config):
-        del config.hydra
-        config.pos = chosen(OmegaConf.to_container(config.pos), given_of(arguments.overrides))  # type: ignore[arg-type]
+    config, running = _composed(arguments)
+    template = Template(as_called(running.help.template))
+    config.pos = chosen(OmegaConf.to_container(config.pos), given_of(arguments.overrides))  # type: ignore[arg-type]
     groups = config_groups([CONFIGS, *_check_config_dir(arguments)])
     listed = "\n".join(f"{name}: {', '.join(options)}" for name, options in groups.items())
     return template.substitute(APP_CONFIG_GROUPS=listed, CONFIG=OmegaConf.to_yaml(config).strip())

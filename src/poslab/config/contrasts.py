@@ -175,10 +175,7 @@ def parse_contrast(node: Any, option: str) -> Contrast:
     """Return the contrast that plain values describe. Raises SettingError, by the option's name on the command line."""
     if not isinstance(node, Mapping):
         raise SettingError(option, node, "must be a contrast, such as {better: NAME, than: NAME, by: 0.2, length: 96}")
-    try:
-        return typed(Contrast, {str(key): value for key, value in node.items()}, option)
-    except SettingError as error:  # of the whole
-        raise SettingError(option, error.value, error.problem) if error.option == f"{option}." else error from None
+    return typed(Contrast, {str(key): value for key, value in node.items()}, option)
 
 
 def named(name: str, pos: str, settings: Mapping[str, Any]) -> bool:

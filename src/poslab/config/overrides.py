@@ -84,8 +84,6 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     for group, options in config_groups().items() if bad_option else ():
         if given.get(group, options[0]) not in options:
             return f"{group}={given[group]}: must be one option; {suggestion(given[group], options)}"
-    if match := re.match(r"Key '(\w+)' is not in struct full_key: hydra\.runtime\.choices", message):
-        return f"~{match[1]}: can't be left out; {match[1]}=NAME chooses one"
     return message
 
 
