@@ -1,25 +1,10 @@
 """Roles of settings: what each consumer of a configuration may leave out."""
 
-import dataclasses
-
 import pytest
 from common import compose_config
 
-from poslab.config.fields import MAY_CHANGE, NOT_COMPARED, NOT_IDENTITY, NOT_REPEATED, NOT_SHOWN, Role, roles, setting
+from poslab.config.fields import MAY_CHANGE, NOT_COMPARED, NOT_IDENTITY, NOT_REPEATED, NOT_SHOWN
 from poslab.config.train import flat, role_of, training_of_scheme
-
-
-def test_a_role_stands_at_the_field() -> None:
-    @dataclasses.dataclass
-    class Schema:
-        plain: int = 1
-        fast: int | None = setting(None, role=Role.SPEED)
-        many: list[int] = setting([1], role=Role.OUTPUT)
-
-    assert roles(Schema) == {"plain": Role.RESULT, "fast": Role.SPEED, "many": Role.OUTPUT}
-    first, second = Schema(), Schema()
-    first.many.append(2)
-    assert second.many == [1]
 
 
 def test_a_configuration_made_flat() -> None:

@@ -109,8 +109,6 @@ def _probe_data(checkpoint: Checkpoint, allow_code: bool) -> ProbeData:
     if is_task(node):
         return of_task(own_task(checkpoint, allow_code), checkpoint.model)
     text = own_text(checkpoint)
-    if len(text.tokens) < 2:
-        raise SettingError("ckpt", checkpoint.path, "its validation text has fewer than two tokens")
     return of_text(text.name, text.tokens, checkpoint.model, text.ends)
 
 
@@ -137,7 +135,7 @@ def _untrained(config: ExplainConfig) -> ModelUnderStudy:
 
 def _facts(model: GPT) -> dict[str, str]:
     shape, counts = model.shape, model.parameter_counts()
-    settings = {name: value for name, value in shown(node_of(model.pos)).items() if name != "_target_" and name}
+    settings = {name: value for name, value in shown(node_of(model.pos)).items() if name != TARGET}
     return {
         "settings": ", ".join(f"{name}={value}" for name, value in settings.items()) or "none",
         "learned for position": f"{counts['scheme']:,} of {counts['total']:,} parameters",

@@ -49,12 +49,7 @@ def run_generation(config: GenerateConfig) -> None:
     show = partial(show_text, checkpoint.vocabulary, stop_token)
     headings = _headings(config)
     started = time.perf_counter()
-    try:
-        written = show(headings[0], prompts[0], first_text())
-    except ValueError as error:
-        if "not finite" not in str(error):
-            raise
-        raise SettingError("ckpt", config.ckpt, f"{error}: its training diverged") from error
+    written = show(headings[0], prompts[0], first_text())
     seconds = time.perf_counter() - started
     for number in range(1, len(prompts)):
         written += show(headings[number], prompts[number], (column[number] for column in columns))

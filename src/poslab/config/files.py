@@ -8,7 +8,6 @@ import re
 import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,29 +35,23 @@ class Kind(Enum):
     TOKENS = "tokens"
 
 
-@dataclass(frozen=True)
-class Format:
-    kind: Kind
-    library: str | None = None  # that reads it, of the extra `corpora`
-
-
-_TEXT = Format(Kind.TEXT)
-# In the order in which a folder is searched for them; files of any other name are texts.
+# Files of any other name are texts.
 FORMATS = {
-    ".txt": _TEXT,
-    ".jsonl": Format(Kind.DOCUMENTS),
-    ".jsonl.gz": Format(Kind.DOCUMENTS),
-    ".jsonl.zst": Format(Kind.DOCUMENTS, "zstandard"),
-    ".parquet": Format(Kind.DOCUMENTS, "pyarrow"),
-    ".arrow": Format(Kind.DOCUMENTS, "datasets"),  # of a folder that save_to_disk of Hugging Face's datasets wrote
-    ".bin": Format(Kind.TOKENS),
+    ".txt": Kind.TEXT,
+    ".jsonl": Kind.DOCUMENTS,
+    ".jsonl.gz": Kind.DOCUMENTS,
+    ".jsonl.zst": Kind.DOCUMENTS,
+    ".parquet": Kind.DOCUMENTS,
+    ".arrow": Kind.DOCUMENTS,  # of a folder that save_to_disk of Hugging Face's datasets wrote
+    ".bin": Kind.TOKENS,
 }
+_LIBRARIES = {".jsonl.zst": "zstandard", ".parquet": "pyarrow", ".arrow": "datasets"}  # of the extra `corpora`
 _STATE, _PARTS = "state.json", "dataset_dict.json"  # in such folders, and in those of several
 
 
 def suffix(file: Path) -> str:
     """Return the end of the name by which `FORMATS` knows the file; empty where it doesn't."""
-    return max((ending for ending in FORMATS if file.name.lower().endswith(ending)), key=len, default="")
+    return next((ending for ending in FORMATS if file.name.lower().endswith(ending)), "")
 
 
 def kind_of(path: str, files: Sequence[Path], encoding: str) -> Kind:
@@ -66,11 +59,13 @@ def kind_of(path: str, files: Sequence[Path], encoding: str) -> Kind:
 
     Raises SettingError where kinds are mixed, or a library that reads them isn't installed.
     """
-    formats = {FORMATS.get(suffix(file), _TEXT) for file in files}
-    kinds = {Kind.TEXT if form.kind is Kind.TOKENS and encoding == "bytes" else form.kind for form in formats}
+    endings = {suffix(file) for file in files}
+    kinds = {FORMATS.get(ending, Kind.TEXT) for ending in endings}
+    if encoding == "bytes":
+        kinds = {Kind.TEXT if kind is Kind.TOKENS else kind for kind in kinds}
     if len(kinds) > 1:
         raise SettingError("path", path, f"holds {' and '.join(sorted(kind.value for kind in kinds))}; name one kind")
-    for library in sorted({form.library for form in formats if form.library}):
+    for library in sorted(_LIBRARIES[ending] for ending in endings & _LIBRARIES.keys()):
         if find_spec(library) is None:
             raise SettingError("path", path, f'needs {library}: python -m pip install "poslab[corpora]"')
     return kinds.pop()
@@ -119,21 +114,15 @@ def find_files(path: str) -> list[Path]:
 def files_of_dataset(folder: Path) -> list[Path]:
     """Return the files of a folder that save_to_disk wrote, in its order; empty for any other folder.
 
-    Raises SettingError where it holds several data sets, or a file is missing.
+    Raises SettingError where it holds several data sets.
     """
     if (folder / _PARTS).is_file():
         parts = ", ".join(sorted(path.parent.name for path in folder.glob(f"*/{_STATE}"))) or "none"
         raise SettingError("path", folder, f"holds several data sets ({parts}); name one of these folders")
     if not (folder / _STATE).is_file():
         return []
-    try:
-        files = [folder / part["filename"] for part in json.loads((folder / _STATE).read_text())["_data_files"]]
-    except (ValueError, KeyError, TypeError):  # another program's state.json
-        return []
-    for file in files:
-        if not file.is_file():
-            raise SettingError("path", folder, f"{file.name} of the data set is missing")
-    return files
+    parts = json.loads((folder / _STATE).read_text()).get("_data_files", [])  # none in another program's file
+    return [folder / part["filename"] for part in parts]
 
 
 def python_library() -> str:
@@ -159,7 +148,7 @@ def fingerprint(path: str) -> str:
     """
     files = find_files(path)
     hashes = [file_sha256(file, "path", path) for file in files]
-    if any(suffix(file) and FORMATS[suffix(file)].kind is Kind.DOCUMENTS for file in files):
+    if any(FORMATS.get(suffix(file)) is Kind.DOCUMENTS for file in files):
         hashes.insert(0, "documents")
     return joined_sha256(hashes)
 
