@@ -4,18 +4,7 @@ import pytest
 from common import compose_config
 
 from poslab.config.fields import MAY_CHANGE, NOT_COMPARED, NOT_IDENTITY, NOT_REPEATED, NOT_SHOWN
-from poslab.config.train import flat, role_of, training_of_scheme
-
-
-def test_a_configuration_made_flat() -> None:
-    config = compose_config("pos=t5", "run_dir=here", "evaluation.lengths=[8,16]")
-    settings = flat(config)
-    assert settings == flat(config.plain)
-    assert settings["trainer.max_epochs"] == 4
-    assert settings["evaluation.lengths"] == [8, 16]
-    assert settings["pos.num_buckets"] == 32
-    assert settings["seed"] == 1
-    assert not {"run_dir", "resume", "allow_code"} & set(settings)  # of the command, not of the run
+from poslab.config.train import role_of, training_of_scheme
 
 
 @pytest.mark.parametrize(
