@@ -199,9 +199,3 @@ def test_what_is_registered_stays(tmp_path: Path) -> None:
     early, late = read_registrations(folder)
     assert (early.contrasts, early.finished_runs) == ([first], 0)
     assert (late.contrasts, late.finished_runs) == ([second], 1)
-
-
-def test_a_file_that_holds_something_else(tmp_path: Path) -> None:
-    (tmp_path / "contrasts.yaml").write_text("- {registered: now, finished_runs: 0, contrasts: [{better: t5}]}")
-    with pytest.raises(UserError, match=r"contrasts.yaml: can't be read as registered contrasts: contrasts.0.={better"):
-        read_registrations(tmp_path)

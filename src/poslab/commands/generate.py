@@ -11,7 +11,6 @@ import torch
 
 from poslab.config.scripts import GenerateConfig
 from poslab.data.tokenizer import AnyVocabulary
-from poslab.errors import SettingError
 from poslab.model.generate import Sampling, most_positions, most_read, stream
 from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, choose_device, find_checkpoint, load_checkpoint
@@ -25,7 +24,8 @@ def run_generation(config: GenerateConfig) -> None:
     )
     if checkpoint.settings:
         print(f"note: {checkpoint.settings_in_words}", file=sys.stderr)
-    prompts = [_encoded(prompt, checkpoint.vocabulary) for prompt in config.prompt for _ in range(config.samples)]
+    encoded = [checkpoint.vocabulary.encode(prompt, "prompt") for prompt in config.prompt]
+    prompts = [prompt for prompt in encoded for _ in range(config.samples)]
     if not config.strict:
         _note_limits(config, checkpoint, max(map(len, prompts)))
     stop_token = checkpoint.vocabulary.end_of_text if config.stop else None
@@ -73,13 +73,6 @@ def show_text(
     finally:
         print(decoder.decode(b"", final=True))
     return count
-
-
-def _encoded(prompt: str, vocabulary: AnyVocabulary) -> list[int]:
-    ids = vocabulary.encode(prompt, "prompt")
-    if not ids:
-        raise SettingError("prompt", prompt, "must hold at least one token")
-    return ids
 
 
 def _headings(config: GenerateConfig) -> list[str]:

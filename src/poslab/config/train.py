@@ -10,7 +10,6 @@ from functools import cache, cached_property
 from typing import Any, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from poslab.config.contrasts import Contrast, parse_contrast
 from poslab.config.fields import Role, is_group, kinds, roles, typed
@@ -38,7 +37,7 @@ from poslab.config.schemes import (
     schemes,
     shown,
 )
-from poslab.errors import SettingError, first_line, require_one_of
+from poslab.errors import SettingError, require_one_of
 from poslab.positions import PositionScheme
 from poslab.positions.contract import check_memory, check_sizes
 from poslab.tasks import Task
@@ -185,11 +184,9 @@ def default_settings(pos: str) -> Mapping[str, Any]:
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
-    """Return a composed config as plain values. Raises SettingError where one refers to another that there isn't."""
-    try:
-        plain: Any = OmegaConf.to_container(config, resolve=True)
-    except OmegaConfBaseException as error:
-        raise SettingError(str(error.full_key), "...", first_line(error)) from None
+    """Return a composed config as plain values. Raises OmegaConf's error where one refers to another that there
+    isn't, which `overrides.explain` puts into words."""
+    plain: Any = OmegaConf.to_container(config, resolve=True)
     return dict(plain)
 
 
