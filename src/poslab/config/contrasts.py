@@ -77,8 +77,6 @@ class Contrast(Limited):
             raise SettingError("within", self.within, "goes with value")
         if self.up_to is not None and (self.length is None or self.up_to <= self.length):
             raise SettingError("up_to", self.up_to, "must be above length, which goes with it")
-        if self.better == self.than is not None:
-            raise SettingError("than", self.than, "is the same scheme as better")
 
     def __hash__(self) -> int:
         return hash(str(self))
