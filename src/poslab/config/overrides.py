@@ -20,10 +20,9 @@ from hydra.version import setbase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
-from poslab.config.fields import Role
 from poslab.config.files import CONFIGS
 from poslab.config.schemes import given_settings
-from poslab.config.train import GROUPS_WITHIN, names
+from poslab.config.train import names
 from poslab.errors import UserError, suggestion
 
 
@@ -47,9 +46,9 @@ def with_any_scheme(overrides: Iterable[str]) -> list[str]:
 
 
 def _is_of_class(name: str) -> bool:
-    if name.startswith("pos.") or name.rpartition(".")[0] in GROUPS_WITHIN:
+    if name.startswith(("pos.", "model.retrieval.")):  # model.retrieval is null in every yaml
         return True
-    return name.startswith("data.") and name not in names(list(Role))
+    return name.startswith("data.") and name not in names()
 
 
 def is_of_scheme(setting: str) -> bool:
@@ -71,7 +70,7 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     if match := re.match(r"Could not override '([^']+)'", message):
         option = match[1]
         problem = f"unknown setting; {suggestion(option, _settings_near(option))}"
-        if option.startswith("data.") and option in names(list(Role)):
+        if option.startswith("data.") and option in names():
             problem = "a text has this setting, a task doesn't"
         return f"{option}={given.get(option, '...')}: {problem}"
     if match := re.match(r"Ambiguous value for argument '([^=]+)=", message):
@@ -98,7 +97,7 @@ def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:
 def _settings_near(option: str) -> list[str]:
     """Return the settings of the option's group, or else those of the top level and all groups."""
     group = option.partition(".")[0]
-    known = names(list(Role))
+    known = names()
     of_group = [name for name in known if name.startswith(f"{group}.")]
     return of_group or [*config_groups(), *(name for name in known if "." not in name)]
 

@@ -7,12 +7,12 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, get_type_hints
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from poslab.config.contrasts import Contrast, parse_contrast
-from poslab.config.fields import Role, is_group, kinds, roles, typed
+from poslab.config.fields import Role, roles, typed
 from poslab.config.files import text_name
 from poslab.config.schema import (
     DataConfig,
@@ -116,38 +116,23 @@ _ROLES: dict[str, Role] = {
 } | roles(Settings)
 
 
-_DEFAULTS: dict[str, Any] = {
-    f"{group}.{field.name}": field.default for group, schema in _GROUPS.items() for field in dataclasses.fields(schema)
-}
-
-
-# Settings that are null or a group of settings themselves.
-GROUPS_WITHIN = {
-    f"{group}.{name}"
-    for group, schema in _GROUPS.items()
-    for name, hint in get_type_hints(schema).items()
-    if any(map(is_group, kinds(hint)))
-}
-
-
 # Fields of a run's config.yaml that are no settings, written where they hold.
 PROVENANCE_FIELDS = ("extended", "init_sha256", "init_group")
+# init_sha256 is of the weights of one seed, init_group of those of all seeds.
+_ROLES_OF_FIELDS = {
+    "pos_name": Role.SCHEME, "overrides": Role.COMMAND, "extended": Role.LENGTH, "init_sha256": Role.SEED,
+}  # fmt: skip
 
 
 def role_of(setting: str) -> Role:
     """Return the role of a setting by its name on the command line."""
-    if setting == "pos_name" or setting.startswith("pos."):
+    if setting.startswith("pos."):
         return Role.SCHEME
-    if setting == "overrides":
-        return Role.COMMAND
-    if setting == "extended":
-        return Role.LENGTH
-    if setting == "init_sha256":  # of one seed's weights; `init_group` is that of all seeds
-        return Role.SEED
-    return _ROLES.get(setting) or _ROLES.get(setting.rpartition(".")[0], Role.RESULT)  # a group's, of those within
+    group = setting.rpartition(".")[0]  # whose role settings within it have
+    return _ROLES_OF_FIELDS.get(setting) or _ROLES.get(setting) or _ROLES.get(group, Role.RESULT)
 
 
-def names(wanted: Collection[Role]) -> list[str]:
+def names(wanted: Collection[Role] = tuple(Role)) -> list[str]:
     """Return the settings that have one of these roles; those of schemes are not among them."""
     return [name for name, role in _ROLES.items() if role in wanted]
 
@@ -179,7 +164,8 @@ def training_of_scheme(config: TrainConfig | Mapping[Any, Any]) -> dict[str, Any
 @cache
 def default_settings(pos: str) -> Mapping[str, Any]:
     """Return the default settings of a scheme in configs/pos, and of how it is trained, as runs show theirs."""
-    defaults = {name.rpartition(".")[2]: _DEFAULTS[name] for name in names({Role.SCHEME})}
+    fields = [field for schema in _GROUPS.values() for field in dataclasses.fields(schema)]
+    defaults = {field.name: field.default for field in fields if field.metadata.get("role") is Role.SCHEME}
     return defaults | (shown(node_of(parse_scheme(pos))) if pos in schemes() else {})
 
 
