@@ -42,7 +42,7 @@ def run_train(typed: list[str]) -> None:
         if _needs_hydra(arguments):
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra would print errors itself
             _check_config_dir(arguments)
-            run_hydra(_run_job, arguments, str(CONFIGS), "train")
+            run_hydra(_run_job, arguments)
             return
         composed, running = _composed(arguments)
         if "--example" in typed:

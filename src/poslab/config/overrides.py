@@ -122,10 +122,10 @@ def parse_arguments(arguments: list[str]) -> Namespace:
     return parsed
 
 
-def run_hydra(task: Callable[[DictConfig], None], arguments: Namespace, config_dir: str, config_name: str) -> None:
+def run_hydra(task: Callable[[DictConfig], None], arguments: Namespace) -> None:
     """Do as hydra.main(task) would with these arguments in sys.argv: sweep, or show what is asked for."""
     setbase("1.3")
-    _run_hydra(arguments, get_args_parser(), task, config_dir, config_name)
+    _run_hydra(arguments, get_args_parser(), task, str(CONFIGS), "train")
 
 
 def unquoted(override: str) -> str:
