@@ -30,7 +30,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     registered = verdicts(source.registered, compared) if source.registered else []
     sections = [source.section(title, one, notes[title]) for title, one in compared.items()]
     by_setting = setting_panels(compared)
-    report = source.completed(Report(sections, command, source.table, source.left_out, registered, by_setting))
+    report = Report(sections, command, source.table, source.left_out, registered, by_setting)
     report.write(source.folder)
     if source.registered:
         write_registrations(source.folder, source.registered)

@@ -11,17 +11,17 @@ from typing import Any
 import pandas as pd
 
 from poslab.comparison.factors import Effect, effects
-from poslab.comparison.groups import Group, SeedPlan, groups_of
+from poslab.comparison.groups import Group, SeedPlan, groups_of, remarks_on_convergence
 from poslab.comparison.scores import Score, score_of
 from poslab.comparison.seeds_and_text import remarks_on_text, text_differences
 from poslab.config.contrasts import named
 from poslab.config.scripts import CompareConfig
-from poslab.errors import SettingError, UserError, require_one_of
+from poslab.errors import SettingError, require_one_of
 from poslab.runs.load import Run
 from poslab.statistics.families import one_family, without_claims
 from poslab.statistics.findings import Finding, finding
 from poslab.statistics.paired import Difference, paired
-from poslab.statistics.remarks import convergence_remarks, looks_sentence, without_baseline
+from poslab.statistics.remarks import looks_sentence, without_baseline
 
 _OF_SOME_DATA = ("metric", "length", "validation", "baseline")  # settings that not all data need to know
 UNTRAINED = ("uniform", "unigram", "bigram")  # models without training, of whose losses the table has a metric
@@ -107,9 +107,7 @@ class Comparison:
         if self.score.metric.is_proportion and len(figures) == 1:
             remarks.append(f"both have {self.score.text(figures.pop())} {self.score} in all")  # 0, or 1, as a rule
         if self.score.is_loss:
-            losses = {group.label: group.estimate.mean for group in (first, second)}
-            falls = {group.label: group.mean("late_fall") or 0.0 for group in (first, second)}
-            remarks += convergence_remarks(d, losses, self.untrained, falls)
+            remarks += remarks_on_convergence({first.label: [first], second.label: [second]}, d, self.untrained)
         return finding(first.label, second.label, d, self.score.metric, self.effect, remarks)
 
 
@@ -155,14 +153,9 @@ def _compare_data(
 
 
 def compare_groups(
-    groups: Sequence[Group], planned: SeedPlan, asked: CompareConfig, caveats: Sequence[str] = ()
+    groups: Sequence[Group], planned: SeedPlan, asked: CompareConfig, caveats: Sequence[str]
 ) -> Comparison:
-    """Compare groups with the baseline, by default the first one, or all with each other; corrected by `as_one_page`.
-
-    Raises UserError without groups.
-    """
-    if not groups:
-        raise UserError("no finished run to compare, but for seeds that diverged as well")
+    """Compare groups with the baseline, by default the first, or all with each other; `as_one_page` corrects them."""
     all_pairs, baseline = asked.pairs == "all", _baseline(asked.baseline, groups)
     ranked = sorted(groups, key=lambda group: group.rank)
     labels, figures = [group.label for group in ranked], {group.label: group.outcomes for group in ranked}
@@ -180,7 +173,7 @@ def compare_groups(
     return replace(comparison, setting_effects=effects(comparison))
 
 
-def as_one_page(comparisons: Sequence[Comparison], looks: int = 1) -> list[Comparison]:
+def as_one_page(comparisons: Sequence[Comparison], looks: int) -> list[Comparison]:
     """Return the comparisons with all that they test, pairs and effects of settings, corrected as one family.
 
     looks: how often the figures were planned to be looked at; more if a plan grew after a look.

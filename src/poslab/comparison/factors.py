@@ -17,7 +17,7 @@ from itertools import combinations
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from poslab.comparison.groups import Figures, Group
+from poslab.comparison.groups import Figures, Group, remarks_on_convergence
 from poslab.comparison.scores import Score
 from poslab.config.train import default_settings
 from poslab.errors import as_typed
@@ -25,7 +25,6 @@ from poslab.report.blocks import Table
 from poslab.statistics.families import without_claims
 from poslab.statistics.findings import finding, p_text
 from poslab.statistics.paired import Difference, paired
-from poslab.statistics.remarks import convergence_remarks
 
 if TYPE_CHECKING:
     from poslab.comparison.compare import Comparison
@@ -38,7 +37,6 @@ Cell = tuple[Group, Group]  # equal in all but the factor
 class Factor:
     """Settings that change together, and their values as typed: the defaults first if known, else the smallest."""
 
-    scheme: str
     names: tuple[str, ...]
     levels: tuple[Level, ...]
 
@@ -81,9 +79,7 @@ class Effect:
         remarks += [self.score.remark] if self.score.remark else []
         if self.score.is_loss:
             sides = {self.level: [cell[0] for cell in self.cells], self.baseline: [cell[1] for cell in self.cells]}
-            falls = {word: fmean(group.mean("late_fall") or 0.0 for group in of) for word, of in sides.items()}
-            losses = {word: fmean(group.estimate.mean for group in of) for word, of in sides.items()}
-            remarks += convergence_remarks(self.difference, losses, self.untrained, falls)
+            remarks += remarks_on_convergence(sides, self.difference, self.untrained)
         found = finding(self.level, self.baseline, self.difference, self.score.metric, remarks=remarks)
         return f"{self.scheme}: {found}"
 
@@ -138,6 +134,17 @@ def by_scheme(comparison: "Comparison") -> dict[str, list[Group]]:
     return {name: [group for group in comparison.groups if group.scheme == name] for name in names}
 
 
+def varied_settings(groups: Sequence[Group]) -> list[str]:
+    """Return the settings of which the groups have several values."""
+    names = dict.fromkeys(name for group in groups for name in group.settings)
+    return [name for name in names if len({group.settings.get(name) for group in groups}) > 1]
+
+
+def usual_settings(scheme: str) -> dict[str, str]:
+    """Return the values of configs/pos, as typed; none of a scheme that isn't known there."""
+    return {name: as_typed(value) for name, value in default_settings(scheme).items()}
+
+
 def factors(groups: Sequence[Group], baseline: str = "") -> list[Factor]:
     """Return the settings in which groups of one scheme differ. Values that are not known by default are ordered from
     those of the group `baseline` on.
@@ -145,23 +152,20 @@ def factors(groups: Sequence[Group], baseline: str = "") -> list[Factor]:
     A setting that changes only with the one that contains it, as retrieval.layer does with retrieval, is not one of
     them.
     """
-    names = dict.fromkeys(name for group in groups for name in group.settings)
     together: dict[tuple[int, ...], list[str]] = defaultdict(list)
-    for name in names:
+    for name in varied_settings(groups):
         values = [group.settings.get(name, "") for group in groups]
-        if len(set(values)) > 1:
-            together[tuple(map(values.index, values))].append(name)
+        together[tuple(map(values.index, values))].append(name)
     apart = [[name for name in of if name.rpartition(".")[0] not in of] for of in together.values()]
     return [_factor(groups, tuple(of), baseline) for of in apart]
 
 
 def _factor(groups: Sequence[Group], names: tuple[str, ...], baseline: str) -> Factor:
-    scheme = groups[0].scheme
     of_baseline = next((group.settings for group in groups if group.label == baseline), {})
-    usual = of_baseline | {name: as_typed(value) for name, value in default_settings(scheme).items()}
+    usual = of_baseline | usual_settings(groups[0].scheme)
     levels = {tuple(group.settings.get(name, "") for name in names) for group in groups}
     ordered = sorted(levels, key=lambda level: (level != tuple(usual.get(name) for name in names), by_value(level)))
-    return Factor(scheme, names, tuple(ordered))
+    return Factor(names, tuple(ordered))
 
 
 def by_value(values: Iterable[str]) -> list[tuple[float, str]]:
@@ -271,7 +275,7 @@ def two_way_tables(comparison: "Comparison") -> list[Table]:
             means = _means(groups, of_scheme, pair)
             if means:
                 text = comparison.score.text
-                columns = [f"{scheme}", *map(pair[1].told, pair[1].levels)]
+                columns = [scheme, *map(pair[1].told, pair[1].levels)]
                 rows = [
                     [pair[0].told(a), *(text(means[a, b]) if (a, b) in means else "" for b in pair[1].levels)]
                     for a in pair[0].levels

@@ -15,11 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.factors import by_scheme, by_value, is_number
+from poslab.comparison.factors import by_scheme, by_value, is_number, usual_settings, varied_settings
 from poslab.comparison.figures import add_legend, styles_of
 from poslab.comparison.groups import Group
-from poslab.config.train import default_settings
-from poslab.errors import as_typed
 from poslab.report import blocks
 from poslab.report.blocks import Table
 from poslab.statistics.table import BEST_VALIDATION_LOSS, SOURCE
@@ -41,14 +39,12 @@ class Grid:
     @property
     def varied(self) -> list[str]:
         """Return the settings of which the groups have several values."""
-        settings = [group.settings for group in self.groups]
-        keys = dict.fromkeys(key for of in settings for key in of)
-        return [key for key in keys if len({str(of.get(key)) for of in settings}) > 1]
+        return varied_settings(self.groups)
 
     @property
     def default(self) -> Group | None:
         """Return the group with the values of configs/pos, or None if there is none, or they are not known."""
-        usual = {name: as_typed(value) for name, value in default_settings(self.scheme).items()}
+        usual = usual_settings(self.scheme)
         as_usual = (g for g in self.groups if all(g.settings.get(key) == usual.get(key) for key in self.varied))
         return next(as_usual, None)
 

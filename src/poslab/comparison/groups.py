@@ -6,16 +6,19 @@ Rows are all that is known here, of run folders as of tables from elsewhere: sch
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 
 import pandas as pd
 
 from poslab.comparison.scores import Score
 from poslab.config.schemes import distinguishing
+from poslab.errors import UserError
 from poslab.runs.load import Run
 from poslab.statistics.intervals import Estimate, estimate
-from poslab.statistics.table import BEST_VALIDATION_LOSS, DIVERGED, FINISHED, MISSING, UNPLANNED, settings_of
+from poslab.statistics.paired import Difference
+from poslab.statistics.remarks import convergence_remarks
+from poslab.statistics.table import BEST_VALIDATION_LOSS, DIVERGED, FINISHED, UNPLANNED, settings_of
 
 Figures = dict[int, float]  # by seed
 
@@ -33,12 +36,12 @@ class Group:
     label: str
     scheme: str
     score: Score
-    settings: dict[str, str] = field(default_factory=dict)
-    known: Mapping[tuple[str, int | None], Figures] = field(default_factory=dict)
-    stretches: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-    lower_is_better: frozenset[str] = frozenset()
-    diverged: Sequence[int] = ()
-    runs: Sequence[Run] = ()
+    settings: dict[str, str]
+    known: Mapping[tuple[str, int | None], Figures]
+    stretches: Mapping[str, pd.DataFrame]
+    lower_is_better: frozenset[str]
+    diverged: Sequence[int]
+    runs: Sequence[Run]
 
     def figures(self, metric: str, length: int | None = None) -> Figures:
         """Return a metric of each seed that has it."""
@@ -83,21 +86,29 @@ class Group:
         return fmean(figures[seed] for seed in self.values) if self.values.keys() <= figures.keys() else None
 
 
+def remarks_on_convergence(
+    sides: Mapping[str, Sequence[Group]], d: Difference, untrained: Mapping[str, float]
+) -> list[str]:
+    """Return remarks on the losses of two sides, each the mean of its groups, by the name of the side."""
+    losses = {name: fmean(group.estimate.mean for group in of) for name, of in sides.items()}
+    falls = {name: fmean(group.mean("late_fall") or 0.0 for group in of) for name, of in sides.items()}
+    return convergence_remarks(d, losses, untrained, falls)
+
+
 @dataclass(frozen=True)
 class SeedPlan:
     """Planned seeds of a comparison.
 
-    seeds: of each group, by label. found: of groups with a finished run, those that finished or diverged. diverged: how
-    many did, of each group. before: groups without a finished run that the table has before all others, so that one of
-    them would have been the baseline. earlier: how many seeds a group had at comparisons after which further ones were
-    planned.
+    seeds: of each group, by label. diverged: how many did, of each group. lost: the groups without a finished run.
+    before: those of them that the table has before all others, so that one would have been the baseline. earlier: how
+    many seeds a group had at comparisons after which further ones were planned.
     """
 
-    seeds: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    found: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    diverged: Mapping[str, int] = field(default_factory=dict)
-    before: Sequence[str] = ()
-    earlier: Sequence[int] = ()
+    seeds: Mapping[str, frozenset[int]]
+    diverged: Mapping[str, int]
+    lost: Sequence[str]
+    before: Sequence[str]
+    earlier: Sequence[int]
 
     def of_pair(self, first: str, second: str) -> frozenset[int]:
         """Return the seeds planned for both groups."""
@@ -112,41 +123,37 @@ class SeedPlan:
         """Return the number of groups with several planned seeds."""
         return sum(len(seeds) > 1 for seeds in self.seeds.values())
 
-    @property
-    def lost(self) -> list[str]:
-        """Return the groups without a finished run."""
-        return [label for label in self.seeds if label not in self.found]
 
-
-def groups_of(rows: pd.DataFrame, score: Score, runs: Mapping[str, Run] | None = None) -> tuple[list[Group], SeedPlan]:
+def groups_of(rows: pd.DataFrame, score: Score, runs: Mapping[str, Run]) -> tuple[list[Group], SeedPlan]:
     """Return the groups that have a figure, in the table's order, and what was planned.
 
-    rows: of a checked table, on the same data. runs: by what is in column `folder`. Raises BadTable as `settings_of`.
+    rows: of a checked table, on the same data. runs: by what is in column `folder`. Raises BadTable as `settings_of`,
+    and UserError without such a group.
     """
     names = settings_of(rows)
     members = {_key(key, names): of for key, of in rows.groupby(["scheme", *names], sort=False)}
     lower = frozenset(rows.loc[rows["better"] == "lower", "metric"])
-    groups, seeds, found, diverged = [], {}, {}, {}
+    groups, seeds, diverged = [], {}, {}
     for (scheme, settings), of_group in members.items():
         namesakes = [dict(others) for other, others in members if other == scheme]
         label = " ".join([scheme, *distinguishing(dict(settings), namesakes)])
         at = of_group["length"].isna() if score.length is None else of_group["length"] == score.length
         planned = of_group["status"] != UNPLANNED
         compared = of_group[(of_group["metric"] == score.name) & at & of_group["stretch"].isna() & planned]
-        by_status = {status: compared.loc[compared["status"] == status, "seed"] for status in (DIVERGED, MISSING)}
-        seeds[label], diverged[label] = frozenset(compared["seed"]), len(by_status[DIVERGED])
+        gone = compared.loc[compared["status"] == DIVERGED, "seed"].tolist()
+        seeds[label], diverged[label] = frozenset(compared["seed"]), len(gone)
         known, stretches = _figures(of_group)
         if (score.name, score.length) in known:
-            found[label] = seeds[label] - set(by_status[MISSING])
             folders = compared.loc[compared["status"] == FINISHED, "folder"]
             finished = [runs[folder] for folder in folders] if runs else []
-            gone = by_status[DIVERGED].tolist()
             groups.append(Group(label, scheme, score, dict(settings), known, stretches, lower, gone, finished))
-    labels = list(seeds)
-    before = labels[: labels.index(groups[0].label)] if groups else labels
+    if not groups:
+        raise UserError("no finished run to compare, but for seeds that diverged as well")
+    labels, found = list(seeds), {group.label for group in groups}
+    lost = [label for label in labels if label not in found]
     looks = rows.groupby("seed")["look"].min()
     earlier = [int((looks <= look).sum()) for look in range(1, int(looks.max()))]
-    return groups, SeedPlan(seeds, found, diverged, before, earlier)
+    return groups, SeedPlan(seeds, diverged, lost, labels[: labels.index(groups[0].label)], earlier)
 
 
 def _key(key: tuple[str, ...], names: Sequence[str]) -> tuple[str, tuple[tuple[str, str], ...]]:

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tqdm import tqdm
@@ -17,8 +17,7 @@ from poslab.comparison.loss_figures import loss_panels
 from poslab.comparison.report import Report
 from poslab.comparison.sections import Section
 from poslab.comparison.source import Source
-from poslab.comparison.task_figures import task_panels
-from poslab.comparison.task_report import matrices, wrong_by_length
+from poslab.comparison.task_report import wrong_by_length
 from poslab.comparison.tasks import task_runs
 from poslab.config.contrasts import read_registrations
 from poslab.config.files import require_writable
@@ -69,17 +68,6 @@ class RunSource(Source):
             effect_size_table(comparison, curves),
             context_tables(comparison, evaluations),
         )
-
-    def completed(self, report: Report) -> Report:
-        """Add the figures of tasks, to their section where that is the only one."""
-        tasks = [section.task for section in report.sections if section.task]
-        if not tasks:
-            return report
-        panels = task_panels(tasks, report.sections[0].comparison.baseline)
-        if len(report.sections) > 1:
-            return replace(report, overview=[*panels, *report.overview], matrices=matrices(tasks))
-        (section,) = report.sections
-        return replace(report, sections=[replace(section, panels=panels + section.panels)])
 
     def write_means(self, report: Report) -> None:
         for section in report.sections:

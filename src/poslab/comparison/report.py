@@ -1,7 +1,7 @@
 """Report of a comparison: its blocks, and report.html, report.md, results.csv and figures in a folder."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +14,9 @@ from poslab.comparison.next_seed import next_seed_table
 from poslab.comparison.repeat import NOT_RECORDED, command_of, configurations, facts
 from poslab.comparison.sections import Section, file_name
 from poslab.comparison.solving import solved_table
-from poslab.report.blocks import Block, Bullets, Code, Definitions, Details, Figure, Gallery, Heading, Table, Text
+from poslab.comparison.task_figures import task_panels
+from poslab.comparison.task_report import matrices
+from poslab.report.blocks import Block, Bullets, Code, Definitions, Details, Figure, Gallery, Heading, Text
 from poslab.report.files import write_report
 from poslab.runs.load import LeftOut
 
@@ -30,32 +32,33 @@ class Report:
     """Content of a report: a section for each task or text, in the order of the page.
 
     command: the command as typed. left_out: folders that no section has. contrasts: verdicts on those registered before
-    the runs; they stand first. overview and matrices: over several sections, before which they stand. table: of
-    results, from which all answers are.
+    the runs; they stand first. by_setting: figures over settings, of all sections. table: of results, from which all
+    answers are.
     """
 
     sections: list[Section]
     command: str
     table: pd.DataFrame
-    left_out: Sequence[LeftOut] = ()
-    contrasts: list[Verdict] = field(default_factory=list)
-    overview: list[Figure] = field(default_factory=list)
-    matrices: Sequence[Table] = ()
+    left_out: Sequence[LeftOut]
+    contrasts: list[Verdict]
+    by_setting: list[Figure]
 
     @property
     def blocks(self) -> list[Block]:
-        """Return the page."""
+        """Return the page; figures of tasks are over all sections."""
         names: set[str] = set()
-        overview = [_named(figure, "", names) for figure in self.overview]
+        tasks = [section.task for section in self.sections if section.task]
+        of_tasks = task_panels(tasks, self.sections[0].comparison.baseline) if tasks else []
         command: list[Block] = [Text("This page:"), Code(self.command)]
         if len(self.sections) == 1:
             (section,) = self.sections
-            figures = [*overview, *(_named(figure, "", names) for figure in section.panels)]
-            content = _section(section, figures, "schemes", self.left_out, command)
-            return [*self._claims, *self.matrices, *content]
+            figures = [_named(figure, "", names) for figure in (*self.by_setting, *of_tasks, *section.panels)]
+            return [*self._claims, *_section(section, figures, "schemes", self.left_out, command)]
         contents = [f"{section.title}: {'; '.join(verdicts(section.comparison))}" for section in self.sections]
         links = [section.id for section in self.sections]
-        page = [*self._claims, Heading("Each by itself", [Bullets(contents, links=links)]), *self.matrices, *overview]
+        page = [*self._claims, Heading("Each by itself", [Bullets(contents, links=links)])]
+        page += matrices(tasks) if tasks else []
+        page += [_named(figure, "", names) for figure in (*of_tasks, *self.by_setting)]
         for section in self.sections:
             figures = [_named(figure, f"{section.id}_", names) for figure in section.panels]
             content = _section(section, figures, f"{section.id}_schemes")

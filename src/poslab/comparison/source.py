@@ -40,10 +40,6 @@ class Source:
         styles = styles_of((group.label for group in comparison.groups), comparison.baseline)
         return Section(title, comparison, [scores_panel(comparison, styles)], notes)
 
-    def completed(self, report: Report) -> Report:
-        """Return the report with what is over several sections."""
-        return report
-
     def write_means(self, report: Report) -> None:
         """Write mean curves for TensorBoard, if curves are known."""
 
