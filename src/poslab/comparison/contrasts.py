@@ -110,7 +110,8 @@ class Verdict:
     def result(self) -> str:
         if self.problem:
             return NOT_TESTED
-        return SHOWN if _claimed(self.p) else OPPOSITE if _claimed(self.p_opposite) else NOT_SHOWN
+        alpha = 1 - CONFIDENCE
+        return SHOWN if self.p < alpha else OPPOSITE if self.p_opposite < alpha else NOT_SHOWN
 
     @property
     def said(self) -> str:
@@ -221,10 +222,6 @@ def _test(margins: Sequence[float], published: Sequence[float]) -> float:
     if published and all(map(math.isfinite, margins)):
         return label_test(margins, published, "greater")
     return sign_flip_test(signed_ranks(margins) if any(map(math.isinf, margins)) else margins, "greater")
-
-
-def _claimed(p: float) -> bool:
-    return p < 1 - CONFIDENCE
 
 
 def _tested(contrast: Contrast, comparisons: Mapping[str, Comparison]) -> Verdict:

@@ -47,18 +47,16 @@ class Source:
 def read_table_file(config: CompareConfig) -> Source:
     """Return the table in a file, with the contrasts beside it. Raises SettingError for one that can't be used."""
     file = Path(os.path.expanduser(str(config.table)))
-    if not file.name:
-        raise SettingError("table", config.table, "names no file")
     if config.runs != CompareConfig().runs:
         raise SettingError("runs", ",".join(config.runs), "goes without table, which is compared in their place")
-    name = file.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".parquet")
-    folder = Path(os.path.expanduser(config.out)) if config.out else file.with_name(f"{name}-report")
     try:
         table = _with_direction(read_table(file), config)
     except BadTable as error:
         raise SettingError("table", config.table, str(error)) from error
     except OSError as error:
         raise SettingError("table", config.table, f"can't be read: {error.strerror}") from error
+    name = file.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".parquet")
+    folder = Path(os.path.expanduser(config.out)) if config.out else file.with_name(f"{name}-report")
     require_writable("out", folder)
     return Source(table, folder, read_registrations(file.parent))
 
