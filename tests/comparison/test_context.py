@@ -44,15 +44,6 @@ def test_the_length_by_its_definition() -> None:
     assert len(found) > 1
 
 
-def test_only_what_is_better_than_all_were_before_counts() -> None:
-    """A bad model gains from context without having come to where the good one was at the start."""
-    good = {8: np.full(9, 2.0), 16: np.full(9, 1.9), 32: np.full(9, 1.895)}
-    bad = {8: np.full(9, 4.0), 16: np.full(9, 3.0), 32: np.full(9, 2.0)}
-    assert effective_length(good, [good, bad], 1.0) == 16
-    assert effective_length(bad, [good, bad], 1.0) == 8
-    assert effective_length(bad, [bad], 1.0) == 32
-
-
 def evaluation_of(context: int, last: int) -> Evaluation:
     """Whose loss of a token is its place in the text, and a tenth for each token of the context."""
     evaluation = Evaluation(context, 1000, [], [], "")

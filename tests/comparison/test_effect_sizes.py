@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from runs_to_compare import compare_folders, page_in, report_of, write_curve, write_run, write_sweep, write_task_run
+from runs_to_compare import compare_folders, write_run, write_sweep, write_task_run
 
 from poslab.comparison.curves import Curve
 from poslab.comparison.effect_sizes import effect_size_table, mean_curve, steps_to
@@ -74,16 +74,3 @@ def test_only_losses_of_several_groups_have_effects(tmp_path: Path) -> None:
     for pos in ("absolute", "t5"):
         write_task_run(tmp_path / "task", pos, 1, {10: 0.5, 20: 0.2})
     assert effect_size_table(compare_folders(tmp_path / "task"), {}) is None
-
-
-@pytest.mark.usefixtures("blank_pictures")
-def test_the_report_has_table_and_picture(tmp_path: Path) -> None:
-    write_sweep(tmp_path, seeds=2, absolute=0.0, t5=-0.5)
-    for folder in tmp_path.glob("*-seed*"):
-        write_curve(folder, {1: 5.0, 2: 4.5, 3: 4.0 if folder.name.startswith("t5") else 4.5})
-    folder = report_of(tmp_path)
-    assert (folder / "figures" / "trade_offs.svg").exists()
-    rows = [row for row in page_in(folder).rows if len(row) == 7]
-    assert rows[0][:3] == ["scheme", "perplexity", "times the baseline's"]
-    assert rows[1][4] == "100 %"
-    assert "## What the differences are worth" in (folder / "report.md").read_text()

@@ -12,9 +12,7 @@ import pytest
 from runs_to_compare import (
     change_config,
     change_summary,
-    compare,
     compare_folders,
-    markdown_rows,
     page_in,
     plan_of,
     report_of,
@@ -23,7 +21,6 @@ from runs_to_compare import (
 )
 
 from poslab.comparison.factors import confounded, effects, factors, in_words, two_way_tables
-from poslab.runs.load import read_runs
 from poslab.statistics.paired import paired
 
 Losses = dict[tuple[tuple[str, Any], ...], dict[int, float]]
@@ -170,14 +167,12 @@ def test_the_page_answers_in_factors(tmp_path: Path, capsys: pytest.CaptureFixtu
     folder = report_of(tmp_path)
     comparison = compare_folders(tmp_path)
     said = in_words(effects(comparison))
-    screen, markdown = capsys.readouterr().out, (folder / "report.md").read_text()
-    assert page_in(folder).lists[0][: len(said)] == said
-    assert all(f"- {text}\n" in screen and f"- {text}\n" in markdown for text in said)
-    for effect in effects(comparison):
-        assert effect.row in page_in(folder).rows
-        assert effect.row in markdown_rows(folder)
-    for table in two_way_tables(comparison):
-        assert all(row in page_in(folder).rows and row in markdown_rows(folder) for row in table.rows)
+    page, screen = page_in(folder), capsys.readouterr().out
+    assert page.lists[0][: len(said)] == said
+    assert all(f"- {text}\n" in screen for text in said)
+    rows = [effect.row for effect in effects(comparison)]
+    rows += [row for table in two_way_tables(comparison) for row in table.rows]
+    assert all(row in page.rows for row in rows)
 
 
 def test_an_effect_of_which_groups_or_seeds_are_lost_is_not_claimed(tmp_path: Path) -> None:
@@ -187,8 +182,11 @@ def test_an_effect_of_which_groups_or_seeds_are_lost_is_not_claimed(tmp_path: Pa
     plan = plan_of(tmp_path, range(1, 5))
 
     def said() -> str:
-        comparison = compare(read_runs([str(tmp_path)])[0], plan=plan)
-        (text,) = [effect.sentence for effect in effects(comparison) if "max_distance=4 " in effect.sentence]
+        (text,) = [
+            effect.sentence
+            for effect in effects(compare_folders(tmp_path, plan=plan))
+            if "max_distance=4 " in effect.sentence
+        ]
         return text
 
     assert "max_distance=4 is better than max_distance=1 by 0.1" in said()

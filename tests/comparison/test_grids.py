@@ -52,7 +52,6 @@ def test_settings_are_chosen_by_the_validation_alone(swept: Path) -> None:
 def test_default_and_chosen_stand_side_by_side(swept: Path) -> None:
     """With the figures of tests beyond the lengths of training, which have chosen nothing."""
     found = choices(compare_folders(swept))
-    assert found is not None
     factor = "position_learning_rate_factor"
     assert found.columns == [
         "scheme", "settings tried", "default", "chosen",
@@ -78,13 +77,11 @@ def test_any_setting_of_a_scheme_is_one_to_choose(tmp_path: Path) -> None:
     (grid,) = grids(compare_folders(tmp_path))
     assert (grid.told(grid.default), grid.told(grid.chosen)) == ("scale=1.0", "scale=32.0")
     found = choices(compare_folders(tmp_path))
-    assert found is not None
     assert found.rows == [["t5", "2", "scale=1.0", "scale=32.0", "4.0000", "3.0000"]]
     assert "what is shown has also chosen" in found.note
     for folder in tmp_path.glob("*/*"):
         change_summary(folder, test_loss=5.0)
     found = choices(compare_folders(tmp_path))
-    assert found is not None
     assert found.rows[0][4:] == ["5.0000", "5.0000"]
     assert "what is shown has also chosen" not in found.note
 
@@ -118,7 +115,6 @@ def test_where_nobody_tried_the_default_nothing_is_said_of_it(tmp_path: Path) ->
     for factor in (8.0, 32.0):
         write_factor(tmp_path, "t5", factor, [0.5, 0.5], [0.2, 0.2])
     found = choices(compare_folders(tmp_path))
-    assert found is not None
     assert found.title == "Chosen settings"
     assert found.columns == ["scheme", "settings tried", "chosen", "exact at 20, chosen", "exact at 30, chosen"]
 

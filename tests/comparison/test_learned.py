@@ -199,7 +199,6 @@ def test_moves_by_definition(tmp_path: Path) -> None:
     assert found.moved == pytest.approx(0.003)
     assert found.of_most == pytest.approx(0.003 / (1e-3 * 10))
     table = drift_table([group_of(tmp_path)])
-    assert table is not None
     assert table.rows == [["t5", "bias", "4", "2.5", "0.003", "30%", "75%"]]
     save_file({"bias": start[:1]}, files.start)
     assert drift_table([group_of(tmp_path)]) is None

@@ -93,10 +93,13 @@ def test_lines_have_their_room_and_their_names_beside_them(groups: int) -> None:
         assert bool(axes.collections) == (groups == 3 and axes is not figure.axes[-1])  # bands of few groups only
 
 
-def test_last_losses_with_their_intervals() -> None:
-    def measured(**losses: float) -> Evaluation:
-        return Evaluation(32, 533, [LengthLoss(int(n[1:]), 1, last_loss=loss) for n, loss in losses.items()], [], "")
+def measured(**losses: float) -> Evaluation:
+    """All losses of windows of length 16, n16, and so on."""
+    lengths = [LengthLoss(int(n[1:]), 1, loss, loss, last_loss=loss) for n, loss in losses.items()]
+    return Evaluation(32, 533, lengths, [], "")
 
+
+def test_last_losses_with_their_intervals() -> None:
     evaluations = {"a": [measured(n32=4.0, n64=3.0), measured(n32=5.0, n64=4.5)], "b": [measured(n32=4.0)]}
     figure = loss_figures.last_figure(evaluations, styles_of(["a", "b"]))
     losses, gains = (lines_of(figure, axes=n) for n in range(2))
@@ -111,9 +114,6 @@ def test_last_losses_with_their_intervals() -> None:
 
 
 def test_loss_by_length_needs_all_seeds() -> None:
-    def measured(**losses: float) -> Evaluation:
-        return Evaluation(32, 533, [LengthLoss(int(n[1:]), 1, loss, loss) for n, loss in losses.items()], [], "")
-
     evaluations = {"a": [measured(n16=4.0, n32=3.0), measured(n16=5.0)]}
     lines = lines_of(loss_figures.by_length_figure(evaluations, styles_of(["a"])), axes=1)
     assert lines["a"].tolist() == [[16, 4.5]]

@@ -14,13 +14,12 @@ from paired_figures import differences
 from runs_to_compare import (
     change_config,
     change_summary,
-    compare,
     compare_folders,
     page_in,
     plan_of,
     report_of,
     sentences,
-    table_of,
+    table_in,
     write_run,
     write_sweep,
 )
@@ -29,7 +28,6 @@ from poslab.commands.compare import run_comparison
 from poslab.comparison.answers import answers
 from poslab.config.scripts import CompareConfig
 from poslab.errors import UserError
-from poslab.runs.load import read_runs
 from poslab.runs.plan import PLAN, add_to_plan, read_plan
 from poslab.statistics.findings import finding
 from poslab.statistics.paired import Difference
@@ -129,8 +127,6 @@ def test_holm_s_family_is_the_planned_one() -> None:
     values["t5"] = {seed: values["base"][seed] + (1 if seed % 2 else -1) * 0.01 - 0.0103 for seed in SEEDS}
     both = differences(values, "base")["t5"]
     alone = differences({name: values[name] for name in ("base", "t5")}, "base")["t5"]
-    assert alone.p_value is not None
-    assert both.p_value is not None
     assert alone.p_value < 0.05 < both.p_value
     lost = {"base": values["base"], "t5": values["t5"], "shaw": {1: values["shaw"][1]}}
     assert differences(lost, "base", planned={"shaw": SEEDS})["t5"].p_value == pytest.approx(2 * alone.p_value)
@@ -160,13 +156,13 @@ def swept(tmp_path: Path) -> Path:
 
 
 def said_of(folder: Path) -> dict[str, str]:
-    comparison = compare(read_runs([str(folder)])[0], plan=read_plan(folder))
+    comparison = compare_folders(folder, plan=read_plan(folder))
     labels = ("t5", "shaw")
     return {label: said for said in sentences(comparison) for label in labels if label in said.split(" and ")[0]}
 
 
 def test_missing_seeds_are_said_and_nothing_is_claimed(swept: Path) -> None:
-    assert sentences(compare(read_runs([str(swept)])[0], plan=read_plan(swept))) == sentences(compare_folders(swept))
+    assert sentences(compare_folders(swept, plan=read_plan(swept))) == sentences(compare_folders(swept))
     shutil.rmtree(swept / "t5-seed4")
     (swept / "t5-seed5" / "summary.json").write_text("{")
     said = said_of(swept)
@@ -175,7 +171,7 @@ def test_missing_seeds_are_said_and_nothing_is_claimed(swept: Path) -> None:
     for seed in (1, 2, 3):
         shutil.rmtree(swept / f"t5-seed{seed}")
     assert said_of(swept)["t5"] == "t5 has no finished run: 5 of 5 seeds are missing"
-    comparison = compare(read_runs([str(swept)])[0], plan=read_plan(swept))
+    comparison = compare_folders(swept, plan=read_plan(swept))
     assert comparison.differences["shaw"].comparisons == 2
 
 
@@ -199,13 +195,12 @@ def test_without_a_plan_the_seeds_of_any_group_count(swept: Path) -> None:
 def test_a_lost_baseline_leaves_no_other_to_claim_by(swept: Path) -> None:
     for seed in range(1, 6):
         shutil.rmtree(swept / f"absolute-seed{seed}")
-    runs, _ = read_runs([str(swept)])
-    comparison = compare(runs, plan=read_plan(swept))
-    assert sentences(comparison)[0].startswith(
+    plan = read_plan(swept)
+    assert sentences(compare_folders(swept, plan=plan))[0].startswith(
         "No difference between t5 and shaw can be shown: "
         "the baseline would be absolute, which has no finished run; so far -0.1"
     )
-    assert "is better than shaw by 0.1" in sentences(compare(runs, plan=read_plan(swept), baseline="shaw"))[0]
+    assert "is better than shaw by 0.1" in sentences(compare_folders(swept, plan=plan, baseline="shaw"))[0]
 
 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
@@ -236,7 +231,7 @@ def test_a_scheme_that_always_diverges_counts_as_failed(tmp_path: Path) -> None:
     assert any(said.startswith(unfailed) for said in answers(compare_folders(tmp_path)))
     for seed in range(1, 6):
         change_summary(tmp_path / f"shaw-seed{seed}", best_val_loss=math.inf, last_val_loss=math.inf)
-    found = answers(compare(read_runs([str(tmp_path)])[0], plan=read_plan(tmp_path)))
+    found = answers(compare_folders(tmp_path, plan=read_plan(tmp_path)))
     assert any("t5 is better" in said for said in found)
     assert not any(unfailed in said for said in found)
 
@@ -244,11 +239,10 @@ def test_a_scheme_that_always_diverges_counts_as_failed(tmp_path: Path) -> None:
 def test_what_diverged_with_other_settings_says_nothing_of_these(swept: Path) -> None:
     change_summary(swept / "t5-seed3", best_val_loss=math.inf)
     change_config(swept / "t5-seed3", "optim.learning_rate", 10.0)
-    runs, _ = read_runs([str(swept)])
-    comparison = compare(runs, plan=read_plan(swept))
-    reasons = {left.folder.name: left.reason for left in table_of(runs, plan=read_plan(swept)).left_out}
+    plan = read_plan(swept)
+    reasons = {left.folder.name: left.reason for left in table_in(swept, plan=plan).left_out}
     assert reasons["t5-seed3"].endswith("it has other settings than those compared")
-    assert "1 of 5 seeds is missing (3)" in "".join(sentences(comparison))
+    assert "1 of 5 seeds is missing (3)" in "".join(sentences(compare_folders(swept, plan=plan)))
 
 
 def test_a_second_sweep_adds_to_the_plan(tmp_path: Path) -> None:

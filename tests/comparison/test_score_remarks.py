@@ -16,8 +16,7 @@ from runs_to_compare import (
     write_task_run,
 )
 
-from poslab.comparison.curves import by_group, read_curve
-from poslab.comparison.loss_figures import loss_panels
+from poslab.comparison.figures import scores_panel, styles_of
 from poslab.errors import SettingError
 
 LATE = 0.05  # by which the last validation of the second scheme is above its best
@@ -40,9 +39,7 @@ def test_the_end_of_the_schedule_is_compared_unless_the_best_is_asked_for(swept:
     ends = r"at least 0\.0\d+ and at most 0\.0\d+"
     said = rf"t5 is better than absolute by 0\.05\d* nats, {ends}, n = 5.*; by the best validation of each run"
     assert re.fullmatch(said, sentences(best)[0])
-    panel = loss_panels(best, {}, by_group(best.groups, {run.folder: read_curve(run.folder) for run in best.runs}))[0][
-        0
-    ]
+    panel = scores_panel(best, styles_of(["absolute", "t5"], "absolute"))
     assert panel.title == "Best validation loss"
     assert panel.figure.axes[0].get_xlabel() == "best validation loss, nats per token"
 
@@ -58,9 +55,10 @@ def test_a_page_of_best_validations_says_so(swept: Path, capsys: pytest.CaptureF
     assert "of the best weights, on the validation data that chose them" in text
 
 
-def test_what_was_held_out_has_no_other_validation(tmp_path: Path) -> None:
+def test_what_was_held_out_is_compared_and_has_no_other_validation(tmp_path: Path) -> None:
     change_summary(write_run(tmp_path, "t5"), test_loss=3.0)
-    assert compare_folders(tmp_path).groups[0].values == {1: 3.0}
+    comparison = compare_folders(tmp_path)
+    assert (comparison.groups[0].values, comparison.score.label) == ({1: 3.0}, "test loss, nats per token")
     with pytest.raises(SettingError, match="validation=best: the runs are compared by test loss, which chose nothing"):
         compare_folders(tmp_path, validation="best")
 
