@@ -3,26 +3,19 @@
 import math
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from runs_to_compare import compare_folders, write_run, write_sweep, write_task_run
 
 from poslab.comparison.curves import Curve
-from poslab.comparison.effect_sizes import effect_size_table, mean_curve, steps_to
-
-POINTS = [(10, 5.0), (20, 4.0), (30, 3.0), (40, 3.5)]
+from poslab.comparison.effect_sizes import effect_size_table, steps_to
 
 
 @pytest.mark.parametrize(
     ("level", "step"), [(6, 10), (5, 10), (4.5, 15), (4, 20), (3.25, 27.5), (3, 30), (2.9, None)], ids=str
 )
 def test_steps_to_a_loss(level: float, step: float | None) -> None:
-    assert steps_to(level, mean_curve([POINTS])) == step
-
-
-def test_mean_curves_know_the_steps_of_all() -> None:
-    assert mean_curve([POINTS, [(20, 2.0), (40, math.inf), (50, 1.0)]]).to_dict() == {20: 3.0}
-    assert mean_curve([POINTS, []]).empty
-    assert mean_curve([]).empty
+    assert steps_to(level, pd.Series({10: 5.0, 20: 4.0, 30: 3.0, 40: 3.5})) == step
 
 
 def curves_of(**validation: list[float]) -> dict[str, dict[int, Curve]]:
@@ -57,7 +50,9 @@ def test_the_table(tmp_path: Path) -> None:
 
 def test_a_baseline_that_ends_above_its_best_is_met_at_its_own_first_step(tmp_path: Path) -> None:
     write_sweep(tmp_path, seeds=2, absolute=0.0, t5=-0.1)
-    table = effect_size_table(compare_folders(tmp_path), curves_of(absolute=[5, 4, 3, 4], t5=[4, 3, 3, 3]))
+    curves = curves_of(absolute=[5, 4, 3, 4], t5=[4, 3, 3, 3])
+    curves["t5"][1] = Curve([], [*curves["t5"][1].validation[:3], (40, math.inf), (50, 1.0)])  # counts up to there
+    table = effect_size_table(compare_folders(tmp_path), curves)
     assert next(row for row in table.rows if row[0] == "t5")[4] == "50 %"  # 10 of 20 steps, not of 40
 
 

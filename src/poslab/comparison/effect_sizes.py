@@ -5,13 +5,13 @@ the baseline's first does, linear between validations. A training planned to be 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.curves import Curve, Points, over_seeds
+from poslab.comparison.curves import Curve, over_seeds
 from poslab.comparison.groups import Group
 from poslab.report.blocks import Table
 
@@ -23,11 +23,6 @@ def steps_to(level: float, losses: pd.Series) -> float | None:
         return None
     between = losses.iloc[max(0, below[0] - 1) : below[0] + 1]
     return float(np.interp(-level, -between, between.index))  # which takes rising numbers
-
-
-def mean_curve(curves: Sequence[Points]) -> pd.Series:
-    """Return the mean over seeds of the finite losses, at the steps that all have."""
-    return over_seeds(curves).mean(axis=1, skipna=False).dropna()
 
 
 def training_minutes(group: Group) -> float | None:
@@ -77,7 +72,8 @@ def _share_of_steps(group: Mapping[int, Curve], base: Mapping[int, Curve]) -> fl
     """Return the proportion of the baseline's steps to its final loss, over the seeds of both; infinite if never
     reached."""
     seeds = sorted(group.keys() & base.keys())
-    own, others = (mean_curve([of[seed].validation for seed in seeds]) for of in (group, base))
+    both = (over_seeds([of[seed].validation for seed in seeds]) for of in (group, base))
+    own, others = (losses.mean(axis=1, skipna=False).dropna() for losses in both)
     if own.empty or others.empty:
         return None
     level = others.iloc[-1]

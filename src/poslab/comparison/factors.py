@@ -200,7 +200,9 @@ def effects(comparison: "Comparison") -> list[Effect]:
             changes.append((f"{one} without {other}", f"{other} without {one}", swap))
         for level, baseline, change in changes:
             cells = _cells(groups, of_scheme, change)
-            if cells and not _is_tested(cells, comparison):
+            # A single pair of groups may be one that the comparison has tested.
+            known = len(cells) == 1 and (comparison.pairs or comparison.baseline in {group.label for group in cells[0]})
+            if cells and not known:
                 others = [factor for factor in of_scheme if factor not in change]
                 asked.append((scheme, level, baseline, cells, others))
     figures, seeds = {}, {}
@@ -236,11 +238,6 @@ def _figures(cells: Sequence[Cell], side: int, diverged: bool = False) -> Figure
     values = [[group.outcomes if diverged else group.values for group in cell] for cell in cells]
     seeds = set.intersection(*(set(of_seeds) for of_cell in values for of_seeds in of_cell))
     return {seed: fmean(of_cell[side][seed] for of_cell in values) for seed in sorted(seeds)}
-
-
-def _is_tested(cells: Sequence[Cell], comparison: "Comparison") -> bool:
-    labels = {group.label for group in cells[0]}
-    return len(cells) == 1 and (bool(comparison.pairs) or comparison.baseline in labels)
 
 
 def in_words(found: Sequence[Effect]) -> list[str]:

@@ -131,7 +131,10 @@ def groups_of(rows: pd.DataFrame, score: Score, runs: Mapping[str, Run]) -> tupl
     and UserError without such a group.
     """
     names = settings_of(rows)
-    members = {_key(key, names): of for key, of in rows.groupby(["scheme", *names], sort=False)}
+    members = {}
+    for (scheme, *values), of_group in rows.groupby(["scheme", *names], sort=False):
+        has = tuple((name, value) for name, value in zip(names, values, strict=True) if value != "")
+        members[scheme, has] = of_group
     lower = frozenset(rows.loc[rows["better"] == "lower", "metric"])
     groups, seeds, diverged = [], {}, {}
     for (scheme, settings), of_group in members.items():
@@ -154,12 +157,6 @@ def groups_of(rows: pd.DataFrame, score: Score, runs: Mapping[str, Run]) -> tupl
     looks = rows.groupby("seed")["look"].min()
     earlier = [int((looks <= look).sum()) for look in range(1, int(looks.max()))]
     return groups, SeedPlan(seeds, diverged, lost, labels[: labels.index(groups[0].label)], earlier)
-
-
-def _key(key: tuple[str, ...], names: Sequence[str]) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return (scheme, its settings) of a group: a scheme has no setting that is empty."""
-    scheme, *values = key
-    return scheme, tuple((name, value) for name, value in zip(names, values, strict=True) if value != "")
 
 
 def _figures(rows: pd.DataFrame) -> tuple[dict[tuple[str, int | None], Figures], dict[str, pd.DataFrame]]:

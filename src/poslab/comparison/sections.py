@@ -106,7 +106,7 @@ class Section:
     @property
     def table(self) -> Table:
         """Return the table of schemes."""
-        groups = self.comparison.groups
+        groups, planned = self.comparison.groups, self.comparison.planned
         columns = ["scheme", "n", str(self.score), "95 % interval", "sd", "difference", "simultaneous interval"]
         columns += ["p (Holm)", *(["interval, seeds and text"] if self.comparison.over_text else [])]
         narrow = [0, 1, 2, 3, 5, 6, 7, *([8] if self.comparison.over_text else [])]
@@ -115,13 +115,14 @@ class Section:
         longer = [f"{self.score.name} at {length}" for length in self._other_lengths]
         windows = ["longer windows"] if self.evaluations and not longer else []
         columns += [*(["rank"] if ranks else []), *costs.values(), *longer, *windows]
+        lost = [[name, lost_count(len(planned.seeds[name]), planned.diverged[name]), "n/a"] for name in planned.lost]
         return Table(
             "Schemes",
             columns,
             [self._row(group, ranks, list(costs), bool(windows)) for group in groups],
             self.legend,
             highlight=self.comparison.baseline,
-            foot=[[*row, *[""] * (len(columns) - len(row))] for row in self._lost_rows + self.untrained_rows],
+            foot=[[*row, *[""] * (len(columns) - len(row))] for row in lost + self.untrained_rows],
             sortable=True,
             sorted_by=(2, "descending" if self.score.metric.higher_is_better else "ascending"),
             narrow=narrow,
@@ -150,12 +151,6 @@ class Section:
         one = self.comparison
         found = rank_intervals([group.label for group in one.groups], ranked(one)) if one.pairs else {}
         return {label: f"{low}" if low == high else f"{low} to {high}" for label, (low, high) in found.items()}
-
-    @property
-    def _lost_rows(self) -> list[list[str]]:
-        """Return the names of groups without a finished run, and how many of their seeds diverged or are missing."""
-        planned = self.comparison.planned
-        return [[name, lost_count(len(planned.seeds[name]), planned.diverged[name]), "n/a"] for name in planned.lost]
 
     @property
     def untrained_rows(self) -> list[list[str]]:
