@@ -25,30 +25,19 @@ def test_figures_repeat() -> None:
     assert len({svg(loss_figures.curves_figure(curves, styles, "a")) for _ in range(2)}) == 1
 
 
-NASTY = ["\x0c", "a\x07b", "$x^{$", "--", "<&>", "\ud800", "\n", " ", "漢", "_", "�"]
+NASTY = ["$x^{$", "a\x07b", "漢", "\x0c", "--", "<&>", "\ud800", "\n", " ", "_", "�"]
+LONG = [f"scheme_with a_setting={'0123456789' * 12} number={number}" for number in range(12)]
 
 
-def test_figures_take_any_word() -> None:
-    maps = {word: torch.eye(len(NASTY)).expand(1, 1, -1, -1) for word in ("$x^{$", "a\x07", "漢")}
-    styles = styles_of(NASTY)
-    drawn = [
-        attention_figure(maps, NASTY),
-        loss_figures.curves_figure({word: [Curve([], [(1, 2.0), (2, 1.0)])] for word in NASTY}, styles, "$x^{$"),
-    ]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for figure in drawn:
-            ElementTree.fromstring(svg(figure))
-
-
-def test_figures_take_long_names() -> None:
-    names = [f"scheme_with a_setting={'0123456789' * 12} number={number}" for number in range(12)]
-    styles = styles_of(names)
+@pytest.mark.parametrize("names", [NASTY, LONG], ids=["any words", "long names"])
+def test_figures_take_any_name(names: list[str]) -> None:
     curve = Curve([(1, 3.0), (2, 2.0)], [(1, 2.0), (2, 1.0)])
+    maps = {name: torch.eye(len(NASTY)).expand(1, 1, -1, -1) for name in names[:4]}
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # matplotlib's, of axes that have no room
-        svg(loss_figures.curves_figure({name: [curve] for name in names}, styles, names[0]))
-        svg(attention_figure({name: torch.eye(2).expand(1, 1, 2, 2) for name in names[:4]}, ["a", "b"]))
+        warnings.simplefilter("error")  # matplotlib's, of axes that have no room, too
+        curves = loss_figures.curves_figure({name: [curve] for name in names}, styles_of(names), names[0])
+        for figure in (curves, attention_figure(maps, NASTY)):
+            ElementTree.fromstring(svg(figure))
 
 
 def lines_of(figure: Figure, axes: int = 0) -> dict[str, np.ndarray]:

@@ -101,11 +101,6 @@ def test_survivors_alone_claim_nothing() -> None:
     values["shaw"][4] = math.inf
     d = differences(values, "base")["shaw"]
     assert (d.n, d.significant, d.p_value) == (3, False, 14 / 16)
-    said = sentence("shaw", "base", d)
-    assert said.startswith(
-        "no difference between shaw and base can be shown: of shaw, 1 of 4 seeds diverged; in the others -0.2"
-    )
-    assert said.endswith(", n = 3")
 
 
 def test_a_group_that_diverges_often_is_worse() -> None:

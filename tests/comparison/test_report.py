@@ -1,6 +1,5 @@
 """What a report writes: the page, the table, the results of every run, and names that are no plain words."""
 
-import csv
 import math
 import os
 import re
@@ -9,6 +8,7 @@ import warnings
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pandas as pd
 import pytest
 from paired_figures import differences
 from runs_to_compare import (
@@ -107,15 +107,14 @@ def test_the_table_of_results_is_the_one_compared(tmp_path: Path) -> None:
         lengths = [LengthLoss(16, 8, 4.5, 4.25, [4.0] * 16, 3), LengthLoss(64, 32, note="knows 32 positions")]
         write_evaluation(folder, lengths=lengths)
     folder = report_of(tmp_path)
-    with (folder / "results.csv").open(newline="") as opened:
-        rows = {(row["scheme"], int(row["seed"]), row["metric"]): row for row in csv.DictReader(opened)}
-    for metric in ("last validation loss", "best validation loss", "steps", "params_scheme", "peak_memory_mb"):
-        assert {key[:2] for key in rows if key[2] == metric} == {(name, seed) for name in losses for seed in (1, 2, 3)}
-    for (scheme, seed, metric), row in rows.items():
-        if metric == "last validation loss":
-            assert float(row["value"]) == losses[scheme][seed]
-        assert row["folder"] == str(tmp_path / f"{scheme}-seed{seed}")
-    assert next(iter(rows)) == ("absolute", 1, "last validation loss")
+    rows = pd.read_csv(folder / "results.csv")
+    assert (str(tmp_path) + "/" + rows["scheme"] + "-seed" + rows["seed"].astype(str) == rows["folder"]).all()
+    assert rows.loc[0, ["scheme", "seed", "metric"]].tolist() == ["absolute", 1, "last validation loss"]
+    by_metric = rows.set_index(["scheme", "seed"]).groupby("metric")["value"]
+    expected = {(scheme, seed): loss for scheme, of_seeds in losses.items() for seed, loss in of_seeds.items()}
+    assert by_metric.get_group("last validation loss").to_dict() == expected
+    for metric in ("best validation loss", "steps", "params_scheme", "peak_memory_mb"):
+        assert set(by_metric.get_group(metric).index) == set(expected)
     assert {row[0]: row[-1] for row in page_in(folder).tables[0][1:]} == {"t5": "knows 32 positions", "absolute": "n/a"}
 
 

@@ -276,7 +276,7 @@ def _parts(contrast: Contrast, figure: _Figure, groups: Sequence[Group], planned
         if limit is None:
             continue
         of_seeds = _figures(figure, group, -side * math.inf)
-        _require_seeds({group.label: of_seeds}, planned.of_pair(group.label, group.label))
+        _require_seeds({group.label: of_seeds}, planned.seeds[group.label])
         margins = {seed: side * (x - limit) for seed, x in of_seeds.items()}
         # A run that diverged shows neither the claim nor its opposite.
         opposite = {seed: -x if math.isfinite(x) else x for seed, x in margins.items()}
