@@ -9,15 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from runs_to_compare import (
-    change_summary,
-    compare_folders,
-    page_in,
-    plan_of,
-    report_of,
-    write_sweep,
-    write_task_run,
-)
+from runs_to_compare import change_summary, compare_folders, page_in, plan_of, report_of, write_sweep, write_task_run
 
 from poslab.comparison.contrasts import Verdict, verdict_table, verdicts
 from poslab.config.contrasts import Contrast, Published, parse_contrast, read_registrations, register

@@ -21,7 +21,6 @@ from runs_to_compare import (
 from poslab.comparison.seeds_and_text import stretches_of
 from poslab.evaluation.files import evaluate_run
 from poslab.runs.evaluation import read_evaluation
-from poslab.statistics.paired import Difference
 from poslab.statistics.text import FEWEST_BLOCKS, seeds_and_text
 
 TOKENS = 533
@@ -67,18 +66,14 @@ def test_a_claim_says_for_which_seeds_and_text_it_holds(tmp_path: Path, capsys: 
     assert by_label["absolute"]["interval, seeds and text"] == ""
 
 
-def over_text(root: Path) -> dict[str, Difference]:
-    return compare_folders(root).over_text
-
-
 def test_other_text_has_a_correction_of_its_own(tmp_path: Path) -> None:
     """Over the whole family, also those that were not evaluated."""
     write_pair(tmp_path, of_text=0.1)
-    alone = over_text(tmp_path)
+    alone = compare_folders(tmp_path).over_text
     write_sweep(tmp_path, shaw=0.0, rope=0.0)
     for folder in [*tmp_path.glob("shaw-*"), *tmp_path.glob("rope-*")]:
         write_evaluation(folder)
-    found = over_text(tmp_path)
+    found = compare_folders(tmp_path).over_text
     assert found.keys() == {"t5"}
     assert found["t5"].p_value == pytest.approx(3 * alone["t5"].p_value)
     assert found["t5"].comparisons == 3
@@ -90,7 +85,7 @@ def test_the_same_difference_everywhere_is_no_certainty(tmp_path: Path) -> None:
         for pos, shift in {"absolute": 0.0, "t5": 0.123}.items():
             losses = np.full(TOKENS, 4.0 + 0.1 * seed) - shift
             write_evaluation(write_run(tmp_path, pos, seed, float(losses[0])), losses)
-    assert over_text(tmp_path) == {}
+    assert compare_folders(tmp_path).over_text == {}
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -112,7 +107,7 @@ def test_documents_are_what_is_drawn_of_a_text(tmp_path: Path) -> None:
     ]
     documents = np.repeat(np.arange(13), np.diff([0, *ends, TOKENS]))
     expected = seeds_and_text(losses[0] - losses[1], documents, np.ones(TOKENS))
-    assert over_text(tmp_path / "many")["t5"].interval == pytest.approx(expected.interval, abs=1e-6)
+    assert compare_folders(tmp_path / "many").over_text["t5"].interval == pytest.approx(expected.interval, abs=1e-6)
     write_pair(tmp_path / "few", of_text=0.05, ends=ends[:8])
     assert claim_in(tmp_path / "few").endswith(
         "; of other text nothing is known, as what is held out tells less of it than 10 documents of equal length"
@@ -132,10 +127,10 @@ def test_nothing_is_shown_for_other_text_because_a_run_is_gone(lost: str, tmp_pa
     """Of the pair nothing is said any more, of others no more than before."""
     write_pair(tmp_path, of_text=0.1)
     write_sweep(tmp_path, shaw=0.1)
-    before = {label: d.p_value for label, d in over_text(tmp_path).items()}
+    before = {label: d.p_value for label, d in compare_folders(tmp_path).over_text.items()}
     assert before.keys() == {"t5"}
     shutil.rmtree(tmp_path / lost)
-    found = over_text(tmp_path)
+    found = compare_folders(tmp_path).over_text
     assert all(d.p_value >= before[label] for label, d in found.items())
     assert found.keys() == ({"t5"} if lost.startswith("shaw") else set())
 

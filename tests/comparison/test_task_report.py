@@ -5,15 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from runs_to_compare import (
-    ANSWER,
-    TASK_STEPS,
-    compare_folders,
-    page_in,
-    report_of,
-    write_task_run,
-    wrong_answer,
-)
+from runs_to_compare import ANSWER, TASK_STEPS, compare_folders, page_in, report_of, write_task_run, wrong_answer
 
 from poslab.comparison.figures import styles_of
 from poslab.comparison.solving import solved_table

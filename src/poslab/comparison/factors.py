@@ -208,7 +208,8 @@ def effects(comparison: "Comparison") -> list[Effect]:
     figures, seeds = {}, {}
     for place, (*_, cells, _) in enumerate(asked):
         figures[place] = _figures(cells, 0, diverged=True), _figures(cells, 1, diverged=True)
-        seeds[place] = comparison.planned.of_pairs((first.label, second.label) for first, second in cells)
+        planned = (comparison.planned.of_pair(first.label, second.label) for first, second in cells)
+        seeds[place] = frozenset[int]().union(*planned)
     alone = paired(figures, proportion=comparison.score.metric.is_proportion, planned=seeds)
     lost = ", ".join(comparison.planned.lost)
     found = without_claims(alone, f"there is no finished run of {lost}") if lost else alone

@@ -5,7 +5,7 @@ Rows are all that is known here, of run folders as of tables from elsewhere: sch
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -113,10 +113,6 @@ class SeedPlan:
     def of_pair(self, first: str, second: str) -> frozenset[int]:
         """Return the seeds planned for both groups."""
         return self.seeds[first] & self.seeds[second]
-
-    def of_pairs(self, pairs: Iterable[tuple[str, str]]) -> frozenset[int]:
-        """Return the seeds planned for all of some pairs, which are compared by their means."""
-        return frozenset[int]().union(*(self.of_pair(*pair) for pair in pairs))
 
     @property
     def groups(self) -> int:

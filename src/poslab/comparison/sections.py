@@ -141,7 +141,8 @@ class Section:
             on_text = over_text.get(group.label)
             row += [self.score.interval(on_text.interval if on_text else None, "+")] if over_text else []
         row += [ranks[group.label]] if ranks else []
-        row += [_whole(group.mean(name)) for name in costs]
+        means = [group.mean(name) for name in costs]
+        row += ["n/a" if mean is None else f"{mean:,.0f}" for mean in means]
         row += [text(group.mean(self.score.name, length)) for length in self._other_lengths]
         return row + ([_beyond(self.evaluations.get(group.label, []))] if windows else [])
 
@@ -188,7 +189,3 @@ def _beyond(of_seeds: list[Evaluation]) -> str:
         return next((result.note for result in results if result.note), "n/a")
     longest = max(length for length, _ in measured)
     return f"{fmean(loss for length, loss in measured if length == longest):.4f} at {longest:,}"
-
-
-def _whole(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:,.0f}"
