@@ -1,7 +1,5 @@
 """What a page about one model is made of: its measures against what is known of them, and the pictures of schemes."""
 
-from functools import partial
-
 import pytest
 import torch
 from common import BOUNDED, REPOSITORY, SCHEMES, UNBOUNDED, compose_config, make_scheme
@@ -12,8 +10,7 @@ from poslab import GPT
 from poslab.config.schema import Retrieval
 from poslab.data.tokenizer import Symbols
 from poslab.evaluation.pictures import sample_pairs
-from poslab.explanation import charts
-from poslab.explanation.measures import QUERIES, ablation, attention, retrieved, shift, shuffle, truncate
+from poslab.explanation import charts, measures
 from poslab.explanation.probe_data import Questions, of_task, of_text
 from poslab.model.memory.retrieval import unit
 from poslab.positions import OnText, Strip
@@ -33,7 +30,7 @@ def test_attention_that_only_knows_distance() -> None:
     with torch.no_grad():
         for block in model.blocks:
             block.attention.query_key_value.weight.zero_()
-    found = attention(model, random_text(3 * CONTEXT).long().view(3, CONTEXT))
+    found = measures.attention(model, random_text(3 * CONTEXT).long().view(3, CONTEXT))
     queries = range(CONTEXT // 2, CONTEXT)
     expected = [
         sum(torch.arange(i, -1, -1).neg().float().softmax(0)[i - d] for i in queries if i >= d)
@@ -49,7 +46,7 @@ def test_attention_that_only_knows_distance() -> None:
 def test_a_cut_is_a_shorter_text() -> None:
     model = lively_model(UNBOUNDED[0])
     (some,) = questions()
-    found = ablation(model, [some], False, truncate(CONTEXT))
+    found = measures.ablation(model, [some], False, measures.truncated, measures.powers(2, CONTEXT))
     assert found.sizes == [1, 2, 4, 8, CONTEXT]
     for size, value in zip(found.sizes, found.values, strict=True):
         with torch.no_grad():
@@ -61,18 +58,19 @@ def test_a_cut_is_a_shorter_text() -> None:
 
 def test_a_shuffle_keeps_the_last_tokens_and_all_others() -> None:
     (some,) = questions()
-    for n, change in shuffle(CONTEXT).items():
-        changed = change(some)
+    for n in measures.powers(4, CONTEXT):
+        changed = measures.shuffled(some, n)
         assert torch.equal(changed.tokens[:, -n:], some.tokens[:, -n:])
         assert torch.equal(changed.tokens.sort().values, some.tokens.sort().values)
-        assert torch.equal(changed.tokens, change(some).tokens)
+        assert torch.equal(changed.tokens, measures.shuffled(some, n).tokens)
         assert n == CONTEXT or not torch.equal(changed.tokens, some.tokens)
 
 
 @pytest.mark.parametrize("name", SHIFTED)
 def test_a_shift_changes_nothing_where_only_distances_count(name: str) -> None:
     model = lively_model(name)
-    found = ablation(model, questions(), False, shift(model, CONTEXT, 4 * CONTEXT))
+    sizes = measures.offsets(model, CONTEXT, 4 * CONTEXT)
+    found = measures.ablation(model, questions(), False, measures.shifted, sizes)
     assert found.sizes == [0, 1, 4, 16, 4 * CONTEXT]
     assert found.differences.abs().max() < 1e-3
 
@@ -81,9 +79,9 @@ def test_a_shift_changes_nothing_where_only_distances_count(name: str) -> None:
 def test_shifts_end_where_positions_do(name: str) -> None:
     model = lively_model(name)
     known = model.pos.max_length(model.shape)
-    changes = shift(model, CONTEXT // 2, 9 * known)
-    assert max(changes) + CONTEXT // 2 == known
-    ablation(model, [truncate(CONTEXT // 2)[CONTEXT // 2](some) for some in questions()], False, changes)
+    sizes = measures.offsets(model, CONTEXT // 2, 9 * known)
+    assert max(sizes) + CONTEXT // 2 == known
+    measures.ablation(model, questions(length=CONTEXT // 2), False, measures.shifted, sizes)
 
 
 def test_shares_of_right_answers() -> None:
@@ -91,9 +89,9 @@ def test_shares_of_right_answers() -> None:
     (some,) = questions()
     with torch.no_grad():
         right = some._replace(wanted=model(some.tokens)[:, -1].argmax(-1))
-    measure = partial(ablation, model, exact=True, changes=truncate(CONTEXT))
-    assert measure([right]).values[-1] == 1
-    assert measure([right._replace(wanted=(right.wanted + 1) % VOCAB)]).values[-1] == 0
+    wrong = right._replace(wanted=(right.wanted + 1) % VOCAB)
+    for share, answered in ((1, right), (0, wrong)):
+        assert measures.ablation(model, [answered], True, measures.truncated, [CONTEXT]).values == share
 
 
 def test_questions_of_a_text_have_a_full_context() -> None:
@@ -148,9 +146,9 @@ def test_what_is_retrieved() -> None:
     text, ends = random_text(9 * CONTEXT).long(), torch.tensor([CONTEXT, 3 * CONTEXT])
     tokens = of_text("text", text, model, ends).passage
     assert torch.equal(tokens, text[3 * CONTEXT : 7 * CONTEXT])
-    found = retrieved(model, tokens)
+    found = measures.retrieved(model, tokens)
     assert found.gates.tolist() == [0.5, 0.5]
-    assert found.queries == list(range(3 * CONTEXT, 4 * CONTEXT))[-QUERIES:]
+    assert found.queries == list(range(3 * CONTEXT, 4 * CONTEXT))[-measures.QUERIES :]
     block = model.blocks[0]
     with torch.no_grad():
         q, k, _ = block.attention.queries_keys_values(block.attention_norm(model.token_embedding(tokens[None])))
@@ -175,6 +173,6 @@ def test_a_sentence_of_ones_own_retrieves_from_the_text(monkeypatch: pytest.Monk
 def test_answers_beyond_the_context_are_read_in_segments() -> None:
     model = GPT(memory_length=4, **SIZES).eval()
     (some,) = questions(3, 2 * CONTEXT + 1)
-    found = ablation(model, [some], False, truncate(2 * CONTEXT + 1))
+    found = measures.ablation(model, [some], False, measures.truncated, [2 * CONTEXT + 1])
     logits = model.hidden_in_segments(some.tokens)[0][:, -1] @ model.token_embedding.weight.T
     assert torch.allclose(found.values[-1], torch.nn.functional.cross_entropy(logits, some.wanted), atol=1e-5)

@@ -5,7 +5,6 @@ L layers, H heads, T tokens, N questions.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ QUERIES = 32  # tokens at the end of a text for which is shown what they retriev
 _SHOWN = 32  # largest weights of each
 _BATCH_TOKENS = 4096  # per forward pass
 
-Change = Callable[[Questions], Questions]
+Change = Callable[[Questions, int], Questions]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,15 +107,14 @@ def _gathered(maps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return mass / keys, mass / len(queries), maps[..., queries.start :, 0].mean(-1)
 
 
-def ablation(model: GPT, questions: Sequence[Questions], exact: bool, changes: dict[int, Change]) -> Ablation:
-    """Measure each change beside the unchanged questions. exact: proportions of right answers rather than losses."""
+def ablation(model: GPT, questions: Sequence[Questions], exact: bool, change: Change, sizes: list[int]) -> Ablation:
+    """Measure a change of each size beside the unchanged questions. exact: proportions of right answers rather than
+    losses."""
     plain = _results(model, questions, exact)
-    changed = torch.stack(
-        [_results(model, [change(batch) for batch in questions], exact) for change in changes.values()]
-    )
+    changed = torch.stack([_results(model, [change(batch, size) for batch in questions], exact) for size in sizes])
     difference = changed - plain  # (P, N)
     errors = difference.std(-1) / difference.shape[-1] ** 0.5 if len(plain) > 1 else torch.zeros(len(changed))
-    return Ablation(list(changes), changed.mean(-1), difference.mean(-1), errors)
+    return Ablation(sizes, changed.mean(-1), difference.mean(-1), errors)
 
 
 @torch.no_grad()
@@ -145,43 +143,35 @@ def _last_hidden(model: GPT, tokens: Tensor, positions: Tensor | None) -> Tensor
         return model.hidden_in_segments(tokens, target_mask=target_mask)[0]
 
 
-def truncate(longest: int) -> dict[int, Change]:
-    """Return changes that keep only the last n tokens, for n up to the longest."""
-    return {n: partial(_truncated, n) for n in _powers(2, longest)}
-
-
-def _truncated(n: int, batch: Questions) -> Questions:
+def truncated(batch: Questions, n: int) -> Questions:
+    """Keep only the last n tokens."""
     positions = None if batch.positions is None else batch.positions[:, -n:]
     return batch._replace(tokens=batch.tokens[:, -n:], positions=positions)
 
 
-def shuffle(longest: int) -> dict[int, Change]:
-    """Return changes that put all tokens before the last n in a random order."""
-    return {n: partial(_shuffled, n) for n in _powers(4, longest)}
-
-
-def _shuffled(n: int, batch: Questions) -> Questions:
+def shuffled(batch: Questions, n: int) -> Questions:
+    """Put all tokens before the last n in a random order."""
     far, near = batch.tokens[:, :-n], batch.tokens[:, -n:]
     order = torch.rand(far.shape, generator=torch.Generator().manual_seed(n)).argsort(-1)
     return batch._replace(tokens=torch.cat([far.gather(-1, order), near], -1))
 
 
-def shift(model: GPT, length: int, farthest: int) -> dict[int, Change]:
-    """Return changes that add an offset to all positions, as far as the scheme has them for texts of that length."""
-    known = model.pos.max_length(model.shape)
-    last = farthest if known is None else min(farthest, known - length)
-    return {offset: partial(_shifted, offset) for offset in [0, *_powers(4, last)]}
-
-
-def _shifted(offset: int, batch: Questions) -> Questions:
+def shifted(batch: Questions, offset: int) -> Questions:
+    """Add an offset to all positions."""
     positions = torch.arange(batch.tokens.shape[-1]) if batch.positions is None else batch.positions
     return batch._replace(positions=(positions + offset).expand(batch.tokens.shape))
 
 
-def _powers(base: int, highest: int) -> list[int]:
+def offsets(model: GPT, length: int, farthest: int) -> list[int]:
+    """Return offsets of positions, as far as the scheme has them for texts of that length."""
+    known = model.pos.max_length(model.shape)
+    return [0, *powers(4, farthest if known is None else min(farthest, known - length))]
+
+
+def powers(base: int, highest: int) -> list[int]:
     """Return 1, base, base ** 2, ... below the highest, and the highest."""
-    powers = [base**n for n in range(32) if base**n < highest]
-    return [*powers, highest] if highest > 0 else []
+    below = [base**n for n in range(32) if base**n < highest]
+    return [*below, highest] if highest > 0 else []
 
 
 @torch.no_grad()

@@ -4,7 +4,6 @@ import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -86,23 +85,19 @@ def examine(study: ModelUnderStudy) -> Findings:
 
 
 def _ablations(model: GPT, probe_data: ProbeData) -> dict[str, measures.Ablation]:
-    longest = max(batch.tokens.shape[-1] for batch in probe_data.questions)
-    exact = probe_data.task is not None
-    ablated = partial(measures.ablation, model, exact=exact)
-    ablations = {
-        "truncate": ablated(probe_data.questions, changes=measures.truncate(longest)),
-        "shuffle": ablated(probe_data.questions, changes=measures.shuffle(longest)),
-    }
-    shifted = probe_data.questions
+    questions, exact = probe_data.questions, probe_data.task is not None
+    longest = max(batch.tokens.shape[-1] for batch in questions)
+    moved = questions
     if not exact:  # half as long, so that there are positions to move to where they end with the context
-        halve = measures.truncate(max(1, longest // 2))[max(1, longest // 2)]
-        shifted = [halve(batch) for batch in probe_data.questions]
-    shifted = [_at_drawn_positions(model, batch) for batch in shifted]
-    reach = max(
-        batch.tokens.shape[-1] if batch.positions is None else int(batch.positions.max()) + 1 for batch in shifted
-    )
-    ablations["shift"] = ablated(shifted, changes=measures.shift(model, reach, 4 * model.shape.context_length))
-    return ablations
+        moved = [measures.truncated(batch, max(1, longest // 2)) for batch in questions]
+    moved = [_at_drawn_positions(model, batch) for batch in moved]
+    ends = [batch.tokens.shape[-1] if batch.positions is None else int(batch.positions.max()) + 1 for batch in moved]
+    offsets = measures.offsets(model, max(ends), 4 * model.shape.context_length)
+    return {
+        "truncate": measures.ablation(model, questions, exact, measures.truncated, measures.powers(2, longest)),
+        "shuffle": measures.ablation(model, questions, exact, measures.shuffled, measures.powers(4, longest)),
+        "shift": measures.ablation(model, moved, exact, measures.shifted, offsets),
+    }
 
 
 def _at_drawn_positions(model: GPT, batch: Questions) -> Questions:
