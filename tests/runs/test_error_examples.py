@@ -18,7 +18,7 @@ import poslab
 from poslab.data.task import TaskDataModule
 from poslab.evaluation.scoring import TaskScoring
 from poslab.evaluation.task_metrics import measure, wrong_answers
-from poslab.runs.error_examples import LOOKED_AT, WrongAnswers
+from poslab.runs.error_examples import LOOKED_AT, read_wrong_answers
 from poslab.runs.summary import Summary
 from poslab.tasks import Task
 from poslab.tasks.transcription import Reverse
@@ -55,9 +55,9 @@ def test_wrong_answers_are_those_of_the_first_tests() -> None:
     found = wrong_answers(model, REVERSE)
     tokens, targets, _ = REVERSE.test(3)
     right = ((targets[:LOOKED_AT, 4:7] == model.first).all(1)).tolist()
-    assert [answer.number for answer in found.wrong["3"]] == [row for row in range(LOOKED_AT) if not right[row]]
-    assert found.wrong.keys() == {"3", "5"}
-    answer = found.wrong["3"][0]
+    assert [answer.number for answer in found["3"]] == [row for row in range(LOOKED_AT) if not right[row]]
+    assert found.keys() == {"3", "5"}
+    answer = found["3"][0]
     names = [REVERSE.symbols[i] for i in tokens[answer.number].tolist()]
     assert answer.reads == names
     assert answer.places == [4, 5, 6, 7]
@@ -67,29 +67,17 @@ def test_wrong_answers_are_those_of_the_first_tests() -> None:
 
 
 def test_a_run_leaves_what_it_got_wrong(finished: Path) -> None:
-    read = WrongAnswers.read(finished)
+    read = read_wrong_answers(finished)
     model, task = poslab.load(finished), compose_config(*TINY_TASK).data
     assert isinstance(task, Task)
     assert read == wrong_answers(model, task)
-    assert read.looked_at == LOOKED_AT
-    for length, answers in read.wrong.items():
+    for length, answers in read.items():
         exact = measure(model, task)["exact"][length]
         assert len(answers) <= LOOKED_AT
         assert bool(answers) or exact > 0.9
-    assert (finished / "answers.json").stat().st_size < 100_000
-
-
-def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path) -> None:
-    answer = {"number": 0, "reads": ["a", "b"], "places": [1], "right": ["b"], "said": ["a"]}
-    plain = {"looked_at": 32, "wrong": {"4": [answer]}}
-    (tmp_path / "answers.json").write_text(json.dumps(plain))
-    assert WrongAnswers.read(tmp_path).wrong["4"][0].errors == [0]
-    (tmp_path / "answers.json").write_text(json.dumps(plain | {"wrong": {"4": [{"number": 0}]}}))
-    with pytest.raises(ValueError, match=r"^answers\.json says nothing of reads, places, right, said: [^\n]*$"):
-        WrongAnswers.read(tmp_path)
-    (tmp_path / "answers.json").unlink()
-    with pytest.raises(ValueError, match=r"^it has no answers\.json$"):
-        WrongAnswers.read(tmp_path)
+    written = (finished / "answers.json").read_text()
+    assert json.loads(written)["looked_at"] == LOOKED_AT
+    assert len(written) < 100_000
 
 
 def test_solved_is_the_first_validation_that_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +95,7 @@ def test_a_finished_run_that_resumes_keeps_its_answers(trained: Callable[..., Pa
     before = (folder / "answers.json").read_text()
     resume(folder, "trainer.max_steps=12")
     assert (folder / "answers-step10.json").read_text() == before
-    assert WrongAnswers.read(folder).looked_at == LOOKED_AT
+    assert read_wrong_answers(folder).keys() == {"4", "6"}
 
 
 @pytest.mark.pictures

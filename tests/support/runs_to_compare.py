@@ -32,7 +32,7 @@ from poslab.config.overrides import parse_arguments
 from poslab.config.schemes import part_of
 from poslab.config.scripts import CompareConfig
 from poslab.config.train import TrainConfig, parse
-from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, WrongAnswers
+from poslab.runs.error_examples import WrongAnswer, write_wrong_answers
 from poslab.runs.evaluation import Evaluation, LengthLoss, read_evaluation
 from poslab.runs.groups import by_data
 from poslab.runs.load import Run, read_runs
@@ -148,7 +148,7 @@ def write_task_run(
     change_config(folder, "data", {"_target_": f"poslab.tasks.{data}.{data.capitalize()}", "min_length": 2})
     if answers is not None:
         by_length = {str(length): list(answers.get(length, [])) for length in exact}
-        WrongAnswers(LOOKED_AT, by_length).write(folder / "answers.json")
+        write_wrong_answers(folder / "answers.json", by_length)
     return folder
 
 

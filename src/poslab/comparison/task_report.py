@@ -13,7 +13,7 @@ from statistics import fmean
 
 from poslab.comparison.tasks import TaskRuns
 from poslab.report.blocks import DARKEST, Block, Cell, Code, Details, Row, Table, Text
-from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, WrongAnswers
+from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, read_wrong_answers
 
 _A_TABLE = 6  # tasks side by side
 _MATRIX = "Means over all seeds, also those that never solved the range. results.csv has the figures of each run."
@@ -69,7 +69,7 @@ def wrong_by_length(task: TaskRuns) -> tuple[list[Details], list[str]]:
     notes = []
     for folder in dict.fromkeys(run.folder for runs in medians.values() for run in runs.values()):
         try:
-            read[folder] = WrongAnswers.read(folder).wrong
+            read[folder] = read_wrong_answers(folder)
         except ValueError as error:
             notes.append(f"{folder} shows nothing that came out wrong: {error}")
     wrong: dict[int, dict[str, list[WrongAnswer]]] = {}

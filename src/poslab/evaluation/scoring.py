@@ -29,6 +29,7 @@ from poslab.evaluation.task_metrics import (
 )
 from poslab.model.decoder import GPT
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.error_examples import write_wrong_answers
 from poslab.runs.folder import ANSWERS
 from poslab.tasks import Metric
 from poslab.tasks.base import IGNORED, in_columns
@@ -177,5 +178,5 @@ class TaskScoring(Scoring[TaskDataModule]):
         metrics = measure(model, self.data.task, self.config.settings.seed)
         curves = {f"{name}_by_length": {int(n): share for n, share in curve.items()} for name, curve in metrics.items()}
         write_scalars(folder, curves)
-        wrong_answers(model, self.data.task).write(folder / ANSWERS)
+        write_wrong_answers(folder / ANSWERS, wrong_answers(model, self.data.task))
         return metrics

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from poslab.evaluation.pictures import LEGIBLE
 from poslab.model.decoder import GPT
-from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, WrongAnswers
+from poslab.runs.error_examples import LOOKED_AT, WrongAnswer
 from poslab.tasks import Examples, Metric, Task
 from poslab.tasks.base import IGNORED
 from poslab.tasks.metric import SHARES, loss_metric
@@ -100,8 +100,8 @@ def _variants(task: Task) -> dict[str, Task]:
     return {"": task, **{f"_{name}": shift for name, shift in task.shifts().items()}}
 
 
-def wrong_answers(model: GPT, task: Task) -> WrongAnswers:
-    """Return the wrong answers among the first tests of each length."""
+def wrong_answers(model: GPT, task: Task) -> dict[str, list[WrongAnswer]]:
+    """Return by length the wrong answers among the first LOOKED_AT tests."""
     wrong: dict[str, list[WrongAnswer]] = {}
     for length in sorted(task.test_lengths):
         examples = task.test(length).rows(slice(LOOKED_AT))
@@ -113,7 +113,7 @@ def wrong_answers(model: GPT, task: Task) -> WrongAnswers:
             right, given = task.words(targets[positions]), task.words(predicted[positions])
             rows.append(WrongAnswer(number, task.words(tokens), positions.tolist(), right, given))
         wrong[str(length)] = [answer for answer in rows if answer.errors]
-    return WrongAnswers(LOOKED_AT, wrong)
+    return wrong
 
 
 def chance(task: Task, length: int) -> dict[str, float]:

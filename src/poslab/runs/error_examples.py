@@ -6,7 +6,7 @@ from pathlib import Path
 
 from poslab.config.files import write_whole
 from poslab.runs.folder import ANSWERS
-from poslab.runs.readers import read_mapping, values_of
+from poslab.runs.readers import read_mapping
 
 LOOKED_AT = 32  # tests of each length, the first ones
 
@@ -28,28 +28,16 @@ class WrongAnswer:
         return [n for n, (right, said) in enumerate(zip(self.right, self.said, strict=True)) if right != said]
 
 
-@dataclass(frozen=True)
-class WrongAnswers:
-    """Wrong answers among the first `looked_at` tests of each length; a length is text, as in JSON."""
+def write_wrong_answers(file: Path, wrong: dict[str, list[WrongAnswer]]) -> None:
+    """Write the wrong answers among the first LOOKED_AT tests of each length; a length is text, as in JSON."""
+    plain = {"looked_at": LOOKED_AT, "wrong": {length: list(map(asdict, of)) for length, of in wrong.items()}}
+    write_whole(file, json.dumps(plain, separators=(",", ":")) + "\n")
 
-    looked_at: int
-    wrong: dict[str, list[WrongAnswer]]
 
-    def write(self, file: Path) -> None:
-        write_whole(file, json.dumps(asdict(self), separators=(",", ":")) + "\n")
-
-    @classmethod
-    def read(cls, folder: Path) -> "WrongAnswers":
-        """Read the wrong answers of a run. Raises ValueError with a one-line reason if its folder holds none."""
-        file = folder / ANSWERS
-        if not file.exists():
-            raise ValueError(f"it has no {file.name}")
-        plain = read_mapping(file, json.loads)
-        try:
-            wrong = {
-                length: [WrongAnswer(**values_of(WrongAnswer, answer)) for answer in answers]
-                for length, answers in values_of(cls, plain)["wrong"].items()
-            }
-            return cls(plain["looked_at"], wrong)
-        except ValueError as error:
-            raise ValueError(f"{file.name} {error}") from error
+def read_wrong_answers(folder: Path) -> dict[str, list[WrongAnswer]]:
+    """Read the wrong answers of a run. Raises ValueError with a one-line reason if its folder holds none."""
+    file = folder / ANSWERS
+    if not file.exists():
+        raise ValueError(f"it has no {file.name}")
+    wrong = read_mapping(file, json.loads)["wrong"]
+    return {length: [WrongAnswer(**answer) for answer in answers] for length, answers in wrong.items()}

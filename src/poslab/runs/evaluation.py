@@ -75,20 +75,16 @@ class Evaluation:
     def plain(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value != {}}
 
-    @staticmethod
-    def of_plain(plain: dict[str, Any]) -> "Evaluation":
-        """Return the inverse of `plain`. Raises ValueError for another program's file."""
-        values = values_of(Evaluation, plain)
-        return Evaluation(**values | {"lengths": [LengthLoss(**values_of(LengthLoss, of)) for of in plain["lengths"]]})
-
 
 def read_evaluation(folder: Path, sha256: str | None = None, file: str = EVALUATION) -> Evaluation | None:
     """Read the folder's evaluation of the text with that hash, or of any; None if there is no whole one."""
     try:
         plain = read_mapping(folder / file, json.loads)
-        return Evaluation.of_plain(plain) if sha256 in (None, plain.get("text_sha256")) else None
+        values = values_of(Evaluation, plain)
     except ValueError:
         return None
+    lengths = [LengthLoss(**result) for result in values.pop("lengths")]
+    return Evaluation(lengths=lengths, **values) if sha256 in (None, plain.get("text_sha256")) else None
 
 
 # Which tokens count
