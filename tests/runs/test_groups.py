@@ -46,13 +46,17 @@ def test_runs_that_differ_in_more_than_the_scheme(setting: str, value: Any, tmp_
 
 
 @pytest.mark.parametrize(
-    ("fact", "value"),
-    [("params_trunk", 5), ("vocabulary_size", 5), ("steps", 7), ("val_loss_tokens", 9)],
-)
-def test_facts_that_differ(fact: str, value: Any, tmp_path: Path) -> None:
-    write_run(tmp_path, "absolute")
-    write_run(tmp_path, "t5", **{fact: value})
-    with pytest.raises(UserError, match=f"differ in more than the scheme.*{fact}: "):
+    "facts",
+    [
+        {"params_trunk": 5}, {"vocabulary_size": 5}, {"steps": 7}, {"val_loss_tokens": 9}, {"validation_tokens": 7},
+        {"test_tokens": 99, "test_loss": 4.0}, {"test_loss": 4.0},
+    ],
+)  # fmt: skip
+def test_facts_that_differ(facts: dict[str, float], tmp_path: Path) -> None:
+    """Losses of other tokens are never averaged."""
+    write_run(tmp_path, "absolute", test_tokens=100)
+    write_run(tmp_path, "t5", **{"test_tokens": 100} | facts)
+    with pytest.raises(UserError, match=f"differ in more than the scheme.*{next(iter(facts))}: "):
         compare_folders(tmp_path)
 
 
@@ -150,25 +154,6 @@ def test_two_schemes_of_one_name_are_not_mixed(tmp_path: Path) -> None:
     set_class(write_run(tmp_path / "other", "t5", 2), "mine.T5")
     labels = {group.label for group in compare_folders(tmp_path).groups}
     assert labels == {"t5 _target_=poslab.positions.t5.T5", "t5 _target_=mine.T5"}
-
-
-def test_repeated_seeds_count_once(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", "t5", 1, 4.0)
-    write_run(tmp_path / "b", "t5", 1, 5.0)
-    assert compare_folders(tmp_path).groups[0].values == {1: 4.0}
-    (left,) = table_in(tmp_path).left_out
-    assert left.folder == tmp_path / "b" / "t5-seed1"
-    assert left.reason.startswith(f"repeats seed 1 of {tmp_path / 'a' / 't5-seed1'}, with the same settings")
-
-
-def test_a_scheme_whose_code_changed_between_runs(tmp_path: Path) -> None:
-    """Within one group or between two; other schemes have other code by nature."""
-    write_run(tmp_path, "absolute", scheme_fingerprint="a" * 16)
-    write_run(tmp_path, "t5", 1)
-    assert not compare_folders(tmp_path).caveats
-    write_run(tmp_path, "t5", 2, scheme_fingerprint="b" * 16)
-    (caveat,) = compare_folders(tmp_path).caveats
-    assert caveat.startswith("several versions of the code of poslab.positions.t5.T5: bbbbbbbbbbbbbbbb, fedcba98")
 
 
 @pytest.mark.parametrize("target", ["my_file.T5", "poslab.positions.t5.T5"])

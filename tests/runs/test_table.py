@@ -225,16 +225,6 @@ def test_the_natural_baseline_comes_first(tmp_path: Path) -> None:
     assert first_of_each(table[table["scheme"] == "t5"], "num_buckets") == ["32", "8"]
 
 
-def test_an_edited_source_is_a_setting(tmp_path: Path) -> None:
-    for seed, source in ((1, "aa"), (2, "aa"), (3, "bb")):
-        write_run(tmp_path, "t5", seed, scheme_fingerprint=source)
-    table = table_in(tmp_path).table
-    assert table[table["status"] == "finished"].groupby("source")["seed"].unique().map(list).to_dict() == {
-        "aa": [1, 2],
-        "bb": [3],
-    }
-
-
 def test_of_an_edited_source_the_version_with_more_runs_comes_first(tmp_path: Path) -> None:
     for seed, source in ((1, "bb"), (2, "bb"), (3, "aa")):
         write_run(tmp_path, "t5", seed, scheme_fingerprint=source)

@@ -18,7 +18,7 @@ def read_mapping(file: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
         content = parse(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ValueError(f"unfinished: it has no {file.name}") from error
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise ValueError(f"{file.name} can't be read: {first_line(error)}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{file.name} is not a run's")
