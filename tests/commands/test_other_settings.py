@@ -14,7 +14,7 @@ from poslab import load
 from poslab.errors import SettingError
 from poslab.positions.randomized import Randomized
 from poslab.positions.rope import RoPE
-from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.evaluation import read_evaluation
 
 YARN = ("pos.scaling=yarn", "pos.factor=4", "pos.original_context=32")
@@ -117,7 +117,7 @@ def test_tables_of_other_shapes_are_refused(trained: RunFolderOf) -> None:
 def test_settings_of_a_scheme_within(trained: RunFolderOf) -> None:
     run = trained(*SMOKE, "pos=randomized", "pos.max_position=64")
     assert load(run, settings={"of.base": 500}).pos == Randomized(RoPE(500.0), 64)
-    checkpoint = load_checkpoint(find_checkpoint(str(run)), settings={"of": "nope"})
+    checkpoint = load_checkpoint(run, settings={"of": "nope"})
     assert checkpoint.settings_in_words == "pos.of=nope (trained with pos.of=rope)"
 
 

@@ -24,7 +24,7 @@ from poslab.data.tokenizer import Bytes, Characters, Vocabulary, load_tokenizer,
 from poslab.errors import SettingError
 from poslab.evaluation.files import own_text
 from poslab.evaluation.losses import sliding_losses
-from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint import load_checkpoint
 from poslab.training.train import train
 
 QUICK = ("experiment=smoke", "trainer=cpu", "trainer.max_epochs=1", "sample.new_tokens=0", "data.batch_size=4")
@@ -160,7 +160,7 @@ def test_the_parts_of_a_text(tmp_path: Path) -> None:
 def test_the_test_part_is_what_is_reported(tmp_path: Path) -> None:
     parts = ("data.validation_share=0.2", "data.test_share=0.1", "data.vocabulary=observed")
     summary = train(compose_config(*QUICK, *parts, "evaluation.lengths=[16]", f"run_dir={tmp_path}"))
-    checkpoint = load_checkpoint(find_checkpoint(str(tmp_path)))
+    checkpoint = load_checkpoint(tmp_path)
     corpus = load_corpus(
         str(VERDICT), load_tokenizer("gpt2"), tmp_path / "cache", observed_only=True, split=checkpoint.split
     )

@@ -20,7 +20,7 @@ from poslab.errors import SettingError
 from poslab.hf.architectures import hf_equivalent
 from poslab.hf.export import export
 from poslab.hf.pretrained import init_from_pretrained
-from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint import Checkpoint, load_checkpoint
 
 transformers = pytest.importorskip("transformers")
 
@@ -62,7 +62,7 @@ def test_the_tokenizer_is_the_same(tmp_path: Path) -> None:
 
 def test_a_setting_without_an_architecture_is_named(trained: Callable[..., Path], tmp_path: Path) -> None:
     run = trained("experiment=smoke", "trainer=cpu", "pos=rope", "pos.still=0.5")
-    said = export(load_checkpoint(find_checkpoint(str(run))), tmp_path / "out")
+    said = export(load_checkpoint(run), tmp_path / "out")
     assert said[0].startswith("no architecture of transformers computes pos=rope pos.still=0.5, so")
 
 
@@ -72,7 +72,7 @@ def test_other_schemes_bring_code_and_load_in_both(
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     name = next(n for n in SOUND if n not in KNOWN and make_scheme(n).overrides("tables"))
     run = trained("experiment=smoke", "trainer=cpu", f"pos={name}", "data.vocabulary=observed")
-    said = export(load_checkpoint(find_checkpoint(str(run))), tmp_path / "out")
+    said = export(load_checkpoint(run), tmp_path / "out")
     assert said[0].startswith(f"no architecture of transformers computes pos={name}, so the folder brings code")
     ours, again = poslab.load(run), poslab.load(tmp_path / "out")
     tokens = torch.randint(ours.tokenizer.size, (2, 8))

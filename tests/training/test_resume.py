@@ -27,7 +27,7 @@ from poslab.comparison.repeat import command_of
 from poslab.config.files import CONFIGS
 from poslab.errors import RunStopped, UserError
 from poslab.hf.export import export
-from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.groups import differences_beyond_the_scheme
 from poslab.runs.initial import initial_fields
 from poslab.runs.load import read_runs
@@ -186,7 +186,7 @@ def test_cut_off_before_the_first_checkpoint(trained: Callable[..., Path], tmp_p
 
 def test_initial_weights(trained: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cut, weights = tmp_path / "cut", tmp_path / "weights"
-    export(load_checkpoint(find_checkpoint(str(trained(*TINY)))), weights)
+    export(load_checkpoint(trained(*TINY)), weights)
     sha256 = initial_fields(str(weights))["init_sha256"]
     settings = [*TINY, f"init_from={weights}"]
     whole = trained(*settings)

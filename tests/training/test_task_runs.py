@@ -25,7 +25,7 @@ from poslab.evaluation.files import own_task
 from poslab.evaluation.scoring import TaskScoring
 from poslab.evaluation.task_metrics import answers, chance, measure
 from poslab.runs import code
-from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import task_sha256
 from poslab.runs.load import read_run
@@ -318,7 +318,7 @@ def test_an_edited_task_is_not_taken_for_the_one_trained(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
-    checkpoint = load_checkpoint(find_checkpoint(str(run)))
+    checkpoint = load_checkpoint(run)
     assert own_task(checkpoint, allow_code=False) == compose_config(*TINY_TASK).data
     source = code.scheme_fingerprint
     monkeypatch.setattr(code, "scheme_fingerprint", lambda *of: "edited" if of == (Copy,) else source(*of))

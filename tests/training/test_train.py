@@ -23,7 +23,7 @@ from poslab.comparison.repeat import command_of
 from poslab.evaluation.files import evaluate_checkpoint, own_text
 from poslab.positions import PositionScheme
 from poslab.processors import compiler_problem
-from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.load import read_run
 from poslab.training.train import train
 
@@ -186,7 +186,7 @@ def test_same_seed_same_bits_and_another_seed_others(finished: Path, tmp_path: P
 
 def evaluated_loss(folder: Path) -> float | None:
     """Return the best weights' loss at the training length, as scripts/evaluate.py measures it."""
-    checkpoint = load_checkpoint(find_checkpoint(str(folder)))
+    checkpoint = load_checkpoint(folder)
     length = checkpoint.model.shape.context_length
     (result,) = evaluate_checkpoint(checkpoint, own_text(checkpoint), [length]).lengths
     return result.loss

@@ -11,7 +11,7 @@ from poslab.errors import as_typed
 from poslab.evaluation.files import Text, evaluate_checkpoint, other_text, own_text, write_evaluation
 from poslab.processors import compute_on
 from poslab.report.terminal import table
-from poslab.runs.checkpoint import Checkpoint, choose_device, find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint import Checkpoint, choose_device, load_checkpoint
 from poslab.runs.evaluation import STRETCH, Evaluation, LengthLoss, every_stretch
 from poslab.runs.folder import EVALUATION
 from poslab.tasks.metric import perplexity
@@ -23,9 +23,7 @@ _COLUMNS = ("length", *_LOSSES, "stride", "at start", "at end", "last", "gain", 
 def run_evaluation(config: EvaluateConfig) -> Evaluation:
     """Evaluate, print and write. Raises UserError for whatever the user can put right."""
     compute_on(config.threads)
-    checkpoint = load_checkpoint(
-        find_checkpoint(config.ckpt), choose_device(config.device), config.allow_code, config.pos
-    )
+    checkpoint = load_checkpoint(config.ckpt, choose_device(config.device), config.allow_code, config.pos)
     text = own_text(checkpoint) if config.data_path is None else other_text(checkpoint, config.data_path)
     print(f"checkpoint  {checkpoint.path} ({checkpoint.pos_name}, trained to {checkpoint.model.shape.context_length})")
     if checkpoint.settings:

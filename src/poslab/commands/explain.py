@@ -19,7 +19,7 @@ from poslab.explanation.page import MARK, write
 from poslab.explanation.probe_data import ProbeData, of_task, of_text
 from poslab.model.decoder import GPT
 from poslab.processors import compute_on
-from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint import Checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import start_and_best
 
 _NAME = "explanation"
@@ -29,7 +29,7 @@ def run_explanation(config: ExplainConfig, command: str) -> Path:
     """Write the page and return its path. Raises UserError for whatever the user can put right."""
     compute_on(config.threads)
     if config.ckpt:
-        checkpoints = [load_checkpoint(find_checkpoint(path), allow_code=config.allow_code) for path in config.ckpt]
+        checkpoints = [load_checkpoint(path, allow_code=config.allow_code) for path in config.ckpt]
         for checkpoint in checkpoints:
             checkpoint.require_its_code()
         out = _out(config, checkpoints)
@@ -38,7 +38,7 @@ def run_explanation(config: ExplainConfig, command: str) -> Path:
         out = _out(config, [])
         studies = [_untrained(config)]
     if len(studies) == 2:
-        require_comparable(studies, option="ckpt")
+        require_comparable(*studies)
     findings = []
     for study in studies:
         print(f"measuring  {study.label} ...", flush=True)

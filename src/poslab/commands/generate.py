@@ -13,15 +13,13 @@ from poslab.config.scripts import GenerateConfig
 from poslab.data.tokenizer import AnyVocabulary
 from poslab.model.generate import Sampling, most_positions, most_read, stream
 from poslab.processors import compute_on
-from poslab.runs.checkpoint import Checkpoint, choose_device, find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint import Checkpoint, choose_device, load_checkpoint
 
 
 def run_generation(config: GenerateConfig) -> None:
     """Print each prompt and the model's continuation. Raises UserError for whatever the user can put right."""
     compute_on(config.threads)
-    checkpoint = load_checkpoint(
-        find_checkpoint(config.ckpt), choose_device(config.device), config.allow_code, config.pos
-    )
+    checkpoint = load_checkpoint(config.ckpt, choose_device(config.device), config.allow_code, config.pos)
     if checkpoint.settings:
         print(f"note: {checkpoint.settings_in_words}", file=sys.stderr)
     encoded = [checkpoint.vocabulary.encode(prompt, "prompt") for prompt in config.prompt]

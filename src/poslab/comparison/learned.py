@@ -15,7 +15,7 @@ from poslab.evaluation.pictures import LEGIBLE, attention_figure, attention_maps
 from poslab.evaluation.task_metrics import legible_example
 from poslab.positions import Curves
 from poslab.report.blocks import Figure, Table
-from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint import Checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import start_and_best
 from poslab.runs.folder import RunFolder
 from poslab.runs.load import Run
@@ -37,8 +37,7 @@ def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool)
     maps: dict[str, Tensor] = {}
     for group in comparison.groups:
         try:
-            file = find_checkpoint(str(group.median_run.folder))
-            checkpoint = load_checkpoint(file, allow_code=allow_code)
+            checkpoint = load_checkpoint(group.median_run.folder, allow_code=allow_code)
         except UserError as error:
             notes.append(f"{group.label} has no pictures of what it learned: {error}")
             continue

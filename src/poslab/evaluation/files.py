@@ -21,7 +21,7 @@ from poslab.errors import SettingError
 from poslab.evaluation.losses import evaluate
 from poslab.model.decoder import GPT
 from poslab.positions.contract import check_memory
-from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint import Checkpoint, load_checkpoint
 from poslab.runs.code import distrust, outside, task_sha256
 from poslab.runs.evaluation import Evaluation, last_tokens, read_evaluation, window_ends
 from poslab.runs.folder import EVALUATION, RunFolder
@@ -168,7 +168,7 @@ def evaluate_run(
     text: the run's own, where it is at hand. data_path: where that text is now. Raises SettingError for a checkpoint or
     a text that can't be read.
     """
-    checkpoint = load_checkpoint(find_checkpoint(str(folder)), allow_code=allow_code)
+    checkpoint = load_checkpoint(folder, allow_code=allow_code)
     text = text or own_text(replace(checkpoint, data_path=data_path or checkpoint.data_path))
     evaluation = evaluate_checkpoint(checkpoint, text, lengths, stride, last, validated=_validated(folder))
     with suppress(OSError, UnicodeError):  # then it is evaluated anew each time

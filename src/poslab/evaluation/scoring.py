@@ -28,7 +28,7 @@ from poslab.evaluation.task_metrics import (
     wrong_answers,
 )
 from poslab.model.decoder import GPT
-from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.error_examples import write_wrong_answers
 from poslab.runs.folder import ANSWERS
 from poslab.tasks import Metric
@@ -124,7 +124,7 @@ class TextScoring(Scoring[TextDataModule]):
     def held_out_loss(self, folder: Path) -> float | None:
         if not self.data.test_tokens:
             return None
-        model, length = load_checkpoint(find_checkpoint(str(folder)), allow_code=True).model, self.data.context_length
+        model, length = load_checkpoint(folder, allow_code=True).model, self.data.context_length
         tokens, ends = self.data.corpus.test, self.data.corpus.ends.get("test")
         return float(consecutive_token_losses(model, tokens, length, ends).mean(dtype=torch.float64))
 
@@ -174,7 +174,7 @@ class TaskScoring(Scoring[TaskDataModule]):
         return line, textwrap.indent(in_columns(rows), "    ")
 
     def test(self, folder: Path) -> MetricsByLength:
-        model = load_checkpoint(find_checkpoint(str(folder)), allow_code=True).model
+        model = load_checkpoint(folder, allow_code=True).model
         metrics = measure(model, self.data.task, self.config.settings.seed)
         curves = {f"{name}_by_length": {int(n): share for n, share in curve.items()} for name, curve in metrics.items()}
         write_scalars(folder, curves)

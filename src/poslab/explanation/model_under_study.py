@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -116,11 +116,10 @@ def _descriptions(model: GPT) -> dict[str, str]:
     return descriptions
 
 
-def require_comparable(studies: Sequence[ModelUnderStudy], option: str) -> None:
+def require_comparable(first: ModelUnderStudy, second: ModelUnderStudy) -> None:
     """Raise SettingError where the losses of two models can't be compared in one picture."""
-    first, second = studies
-    names = [study.probe_data.name for study in studies if study.probe_data is not None]
+    names = [study.probe_data.name for study in (first, second) if study.probe_data is not None]
     if tokens_of(first.vocabulary) != tokens_of(second.vocabulary):
-        raise SettingError(option, second.label, f"reads another vocabulary than {first.label}: make a page of each")
+        raise SettingError("ckpt", second.label, f"reads another vocabulary than {first.label}: make a page of each")
     if len(set(names)) > 1:
-        raise SettingError(option, second.label, f"was trained on {names[1]}, and {first.label} on {names[0]}")
+        raise SettingError("ckpt", second.label, f"was trained on {names[1]}, and {first.label} on {names[0]}")

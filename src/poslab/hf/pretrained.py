@@ -67,8 +67,6 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
 def _read_config(file: Path) -> dict[str, Any]:
     """Raise ValueError for the configuration of another decoder."""
     config = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(config, dict):
-        raise ValueError("config.json is no configuration")
     for name, value in _FIXED.items():
         if config.get(name, value) != value:
             raise ValueError(f"its {name} is {config[name]}, and only {value} is poslab's decoder")

@@ -77,7 +77,7 @@ class Checkpoint:
         return RunFolder.of_checkpoint(self.path)
 
 
-def find_checkpoint(path: str) -> Path:
+def find_checkpoint(path: str | Path) -> Path:
     """Return the file itself, or the best weights of a run folder, else its last checkpoint. Raises SettingError for
     none."""
     given = Path(os.path.expanduser(path))
@@ -96,16 +96,17 @@ def choose_device(name: str) -> str:
 
 
 def load_checkpoint(
-    path: Path, device: str = "cpu", allow_code: bool = False, settings: Mapping[str, str] | None = None
+    given: str | Path, device: str = "cpu", allow_code: bool = False, settings: Mapping[str, str] | None = None
 ) -> Checkpoint:
-    """Load the model that `path` holds, its weights as they were written. Loading runs no code of the file's; a scheme
-    is imported from outside poslab only where `allow_code` says so.
+    """Load the model of a file or a run folder, its weights as they were written. Loading runs no code of the file's; a
+    scheme is imported from outside poslab only where `allow_code` says so.
 
     settings: of the scheme, as text by name, in the place of those that it was trained with.
 
     Raises SettingError for a file that is no complete checkpoint of poslab's, and for settings that its tables don't
     fit.
     """
+    path = find_checkpoint(given)
     try:
         content = read_checkpoint(path)
         about = content["poslab"]
@@ -143,7 +144,7 @@ def load(
     is as in `load_checkpoint`. Raises SettingError for what can't be loaded.
     """
     as_text = {name: as_typed(value) for name, value in (settings or {}).items()}
-    return load_checkpoint(find_checkpoint(str(path)), device, allow_code, as_text).model
+    return load_checkpoint(path, device, allow_code, as_text).model
 
 
 def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Checkpoint:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from poslab.config.fields import NOT_COMPARED
-from poslab.config.schemes import TARGET, distinguishing, parse_scheme, targets
+from poslab.config.schemes import TARGET, distinguishing, parse_scheme
 from poslab.config.train import default_settings, flat
 from poslab.errors import SettingError, as_typed
 from poslab.positions.base import knows_nothing
@@ -58,9 +58,9 @@ class RunGroup:
 def group_runs(runs: Sequence[Run], conditions: Collection[str] = ()) -> list[RunGroup]:
     """Return the groups of runs, those that have a finished one first. conditions: settings and facts that also tell
     groups apart."""
-    sources: dict[tuple[Any, ...], set[str | None]] = defaultdict(set)
+    sources: dict[str, set[str | None]] = defaultdict(set)
     for run in runs:
-        sources[_classes(run)].add(run.summary.scheme_fingerprint)
+        sources[run.classes].add(run.summary.scheme_fingerprint)
     edited = {classes for classes, of_classes in sources.items() if len(of_classes) > 1}
     groups: dict[tuple[Any, ...], RunGroup] = {}
     for run in sorted(runs, key=lambda run: bool(run.diverged)):
@@ -73,15 +73,11 @@ def group_runs(runs: Sequence[Run], conditions: Collection[str] = ()) -> list[Ru
     return list(groups.values())
 
 
-def _classes(run: Run) -> tuple[Any, ...]:
-    return tuple(targets(run.config["pos"]))
-
-
-def _distinctions(run: Run, conditions: Collection[str], edited: Collection[tuple[Any, ...]]) -> dict[str, str]:
+def _distinctions(run: Run, conditions: Collection[str], edited: Collection[str]) -> dict[str, str]:
     """Return what distinguishes groups of one scheme name: the scheme's settings, those of its training, its class (two
     schemes may share a name), its source if its classes are `edited`, and what is in `conditions`."""
     settings = run.scheme_settings | {TARGET: run.config["pos"][TARGET]}
-    if _classes(run) in edited:
+    if run.classes in edited:
         settings[SOURCE] = (run.summary.scheme_fingerprint or "unknown")[:_DIGITS]
     shared = _shared_by_comparable_runs(run)
     return {str(key): _short(value) for key, value in settings.items()} | {

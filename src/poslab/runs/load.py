@@ -1,13 +1,12 @@
 """Run folders read back: finished runs, and the reason why any other is left out."""
 
-import math
 import os
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poslab.config.schemes import shown
+from poslab.config.schemes import shown, targets
 from poslab.config.train import training_of_scheme
 from poslab.errors import SettingError
 from poslab.runs.folder import SWEEP, RunFolder, failure_in
@@ -40,6 +39,11 @@ class Run:
         return self.summary.seed
 
     @property
+    def classes(self) -> str:
+        """Return the class of its scheme, and of the schemes among its settings."""
+        return " with ".join(map(str, targets(self.config["pos"])))
+
+    @property
     def loss(self) -> float:
         """Return the best validation loss, nats per token: of the weights that are kept."""
         return float(self.summary.best_val_loss or 0.0)
@@ -61,8 +65,7 @@ class Run:
 
     def value(self, metric: str, length: int) -> float | None:
         """Return the run's figure of a metric at a length; None if it has none."""
-        figure = self.summary.metrics.get(metric, {}).get(str(length))
-        return figure if figure is not None and math.isfinite(figure) else None
+        return self.summary.metrics.get(metric, {}).get(str(length))
 
 
 def first_beyond(lengths: Collection[int], trained_to: int) -> int | None:

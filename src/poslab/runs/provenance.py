@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from poslab.config.schemes import targets
 from poslab.runs.load import Run
 
 NO_WEIGHTS = "none"
@@ -45,7 +44,7 @@ def caveats(runs: Sequence[Run]) -> list[str]:
         found.append("runs of several seeds begin with the same weights: what others would give is not known")
     by_classes: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
-        by_classes[" with ".join(map(str, targets(run.config["pos"])))].append(run)
+        by_classes[run.classes].append(run)
     for whose, of_scheme in by_classes.items():
         sources = [run.summary.scheme_fingerprint for run in of_scheme]
         backends = [run.summary.attention_backend for run in of_scheme]
