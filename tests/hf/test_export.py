@@ -14,7 +14,6 @@ from torch.nn import functional as F
 import poslab
 from poslab import GPT
 from poslab.config.schema import Retrieval
-from poslab.data.corpus import Split
 from poslab.data.tokenizer import Characters, Vocabulary, load_tokenizer
 from poslab.errors import SettingError
 from poslab.hf.architectures import hf_equivalent
@@ -31,7 +30,7 @@ KNOWN = [name for name in SOUND if "hf_equivalent" in vars(type(make_scheme(name
 
 def checkpoint_of(model: GPT) -> Checkpoint:
     vocabulary = Vocabulary(load_tokenizer("gpt2"))
-    return Checkpoint(Path("file"), model.eval(), vocabulary, "scheme", "text", "sha256", Split(), False)
+    return Checkpoint(Path("file"), model.eval(), vocabulary, "scheme", "sha256", False, {})
 
 
 def logits(folder: Path, tokens: Tensor, **settings: object) -> Tensor:

@@ -108,7 +108,7 @@ def test_both_formats_hold_the_same(run: Path, tmp_path: Path) -> None:
     (state, vocabulary), others = ((c.model.state_dict(), c.vocabulary.observed) for c in both)
     assert all(torch.equal(weight, others[0][name]) for name, weight in state.items())
     assert torch.equal(vocabulary, others[1])
-    for name in ("pos_name", "data_path", "data_sha256"):
+    for name in ("pos_name", "config", "data_sha256"):
         assert getattr(both[0], name) == getattr(both[1], name)
     assert both[0].model.pos == both[1].model.pos
     plain = load_file(best)

@@ -15,7 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 from poslab.config.files import default_cache_dir, fingerprint, write_whole
 from poslab.config.schema import MOST_TOKENS
 from poslab.config.schemes import TARGET, parse_task
-from poslab.data.corpus import WHOLE, Corpus, load_corpus
+from poslab.data.corpus import WHOLE, Corpus, Split, load_corpus
 from poslab.data.tokenizer import Vocabulary
 from poslab.errors import SettingError
 from poslab.evaluation.losses import evaluate
@@ -65,16 +65,16 @@ def held_out(corpus: Corpus) -> Text:
     return Text(f"{corpus.name}, {part} part", corpus.sha256, tokens, corpus.ends.get(part))
 
 
-def own_text(checkpoint: Checkpoint) -> Text:
+def own_text(checkpoint: Checkpoint, path: str | None = None) -> Text:
     """Read the held-out part of the text that the model was trained on: the test part, or else the validation part.
 
-    Raises SettingError where that text is gone or has changed.
+    path: where that text is now. Raises SettingError where it is gone or has changed.
     """
-    path, vocabulary = checkpoint.data_path, _vocabulary(checkpoint)
-    assert path is not None
+    vocabulary, data = _vocabulary(checkpoint), checkpoint.config["data"]
+    path = path or str(data["path"])
     try:
         if fingerprint(path) == checkpoint.data_sha256:  # a checkpoint may name any file: no other is tokenised
-            cuts = (vocabulary.observed is not None, checkpoint.split, checkpoint.column)
+            cuts = (vocabulary.observed is not None, _split(data), data["column"])
             return held_out(load_corpus(path, vocabulary.encoding, default_cache_dir(), *cuts))
     except (SettingError, OSError) as error:  # OSError: of a name that no system takes
         problem = f"the text it was trained on can't be read ({error}); name one with data_path"
@@ -99,11 +99,11 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
 
     Raises SettingError where it can't be read, or has tokens that the model's vocabulary lacks.
     """
-    vocabulary = _vocabulary(checkpoint)
+    vocabulary, data = _vocabulary(checkpoint), checkpoint.config["data"]
     try:
         # Cut only where training cut it, too: half words are tokens that the vocabulary has then, and only then.
-        split = checkpoint.split if fingerprint(path) == checkpoint.data_sha256 else WHOLE
-        corpus = load_corpus(path, vocabulary.encoding, default_cache_dir(), split=split, column=checkpoint.column)
+        split = _split(data) if fingerprint(path) == checkpoint.data_sha256 else WHOLE
+        corpus = load_corpus(path, vocabulary.encoding, default_cache_dir(), split=split, column=data["column"])
         parts = {name: getattr(corpus, name) for name in ("train", "validation", "test")}
         starts = dict(zip(parts, accumulate(map(len, parts.values()), initial=0), strict=False))
         ends = [starts[name] + of_part.clamp(max=len(parts[name])) for name, of_part in corpus.ends.items()]
@@ -111,6 +111,10 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
         return Text(corpus.name, corpus.sha256, tokens, torch.cat(ends) if ends else None)
     except SettingError as error:
         raise SettingError("data_path", path, error.problem) from error
+
+
+def _split(data: dict[str, Any]) -> Split:
+    return Split(data["validation_share"], data["test_share"])
 
 
 def _vocabulary(checkpoint: Checkpoint) -> Vocabulary:
@@ -169,7 +173,7 @@ def evaluate_run(
     a text that can't be read.
     """
     checkpoint = load_checkpoint(folder, allow_code=allow_code)
-    text = text or own_text(replace(checkpoint, data_path=data_path or checkpoint.data_path))
+    text = text or own_text(checkpoint, data_path)
     evaluation = evaluate_checkpoint(checkpoint, text, lengths, stride, last, validated=_validated(folder))
     with suppress(OSError, UnicodeError):  # then it is evaluated anew each time
         return write_evaluation(folder, text, evaluation)

@@ -74,10 +74,11 @@ def examine(study: ModelUnderStudy) -> Findings:
         measured, probes = measures.attention(model, probe_data.windows), probe(model, probe_data.texts)
         by_length = {} if probe_data.task is None else measure(model, probe_data.task)
         ablations = _ablations(model, probe_data) if study.trained else {}
-        retrieved_tokens = None if probe_data.passage is None else measures.retrieved(model, probe_data.passage)
-    if model.retrieval is not None and probe_data is not None and retrieved_tokens is None:
-        problem = f"the text has no more than a context of {model.shape.context_length} tokens"
-        notes.append(f"{study.label}: what it retrieves: {problem}")
+        if probe_data.passage is not None:
+            retrieved_tokens = measures.retrieved(model, probe_data.passage)
+        elif model.retrieval is not None:
+            problem = f"the text has no more than a context of {model.shape.context_length} tokens"
+            notes.append(f"{study.label}: what it retrieves: {problem}")
     if not study.trained:
         notes.append(f"{study.label}: what it loses with less context, as it hasn't learned to use any")
     scheme = (study, pictures, starts, explanations, _descriptions(model))

@@ -54,8 +54,7 @@ def _write_with_code(checkpoint: Checkpoint, folder: Path) -> str:
     """Write the checkpoint as poslab reads it, and the code by which transformers does."""
     content = read_checkpoint(checkpoint.path)
     about = content["poslab"]
-    weights = {name.removeprefix("model."): weight for name, weight in content["state_dict"].items()}
-    save_weights(folder / EXPORTED, weights, about)
+    save_weights(folder / EXPORTED, content["state_dict"], about)
     sizes = asdict(checkpoint.model.shape) | {"dropout": about["config"]["model"]["dropout"]}
     del sizes["token_std"]  # of the start alone
     classes = {"AutoConfig": "PoslabConfig", "AutoModelForCausalLM": "PoslabForCausalLM"}

@@ -16,7 +16,6 @@ from poslab.config.fields import typed
 from poslab.config.files import EXPORTED
 from poslab.config.schema import ModelConfig
 from poslab.config.schemes import TARGET, node_of, parse_scheme, shown, with_settings
-from poslab.data.corpus import Split
 from poslab.data.tokenizer import AnyVocabulary, Symbols, Vocabulary, load_tokenizer
 from poslab.errors import SettingError, as_typed, lacks_memory
 from poslab.model.decoder import GPT
@@ -43,18 +42,11 @@ class Checkpoint:
     model: GPT
     vocabulary: AnyVocabulary
     pos_name: str
-    data_path: str | None  # None: it was trained on a task
     data_sha256: str
-    split: Split
     scheme_edited: bool
-    config: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any]
     settings: dict[str, Any] = field(default_factory=dict)
     trained_with: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def column(self) -> str:
-        """Return the column of its documents that holds the text."""
-        return str(self.config.get("data", {}).get("column", "text"))
 
     @property
     def settings_in_words(self) -> str:
@@ -117,21 +109,16 @@ def load_checkpoint(
         if whose := edited(about, scheme):
             print(f"warning: {path}: the code of {whose} has changed since it was trained", file=sys.stderr)
         vocabulary = vocabulary_of(about)
-        data = about["config"]["data"]
-        data_path = None if about.get("symbols") else str(data["path"])
-        split = Split(data.get("validation_share", Split().validation), data.get("test_share", 0.0))
-        pos_name, sha256 = str(about["pos"]), str(about["data_sha256"])
-        model = _model(scheme, vocabulary.size, about["config"]["model"], content["state_dict"]).to(device)
+        config, pos_name, sha256 = dict(about["config"]), str(about["pos"]), str(about["data_sha256"])
+        model = _model(scheme, vocabulary.size, config["model"], content["state_dict"]).to(device)
     except ValueError as error:
         raise SettingError("ckpt", path, str(error)) from error
     except (RuntimeError, MemoryError) as error:
         if not lacks_memory(error):
             raise
         raise SettingError("ckpt", path, "there is not enough memory for it") from error
-    model.tokenizer, model.seed = vocabulary, int(about["config"]["seed"])
-    checkpoint = Checkpoint(
-        path, model.eval(), vocabulary, pos_name, data_path, sha256, split, bool(whose), dict(about["config"])
-    )
+    model.tokenizer, model.seed = vocabulary, int(config["seed"])
+    checkpoint = Checkpoint(path, model.eval(), vocabulary, pos_name, sha256, bool(whose), config)
     return _with_settings(checkpoint, settings) if settings else checkpoint
 
 
@@ -210,7 +197,7 @@ def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], st
     sizes = typed(ModelConfig, settings | without_training, "model")
     model = GPT(scheme, vocab_size=vocab_size, **vars(sizes))
     try:
-        model.load_state_dict({str(name).removeprefix("model."): weight for name, weight in state.items()})
+        model.load_state_dict(state)
     except RuntimeError as error:
         raise ValueError("its weights don't fit the model that it describes") from error
     return model
