@@ -178,7 +178,8 @@ def _part(findings: Findings, name: str) -> dict[str, Any]:
     """Return the part of the page about one model alone, by the names of the template."""
     study, measured = findings.study, findings.measured
     model, probe_data = study.model, study.probe_data
-    words = [] if probe_data is None else [shown(study.vocabulary.decode([i])) for i in probe_data.sample.tolist()]
+    sample = [] if probe_data is None else probe_data.sample.tolist()
+    words = [visible(study.vocabulary.decode([i])).strip() or "␣" for i in sample]
     figures: list[Chart | Cells | Chips] = []
     for number, (key, picture) in enumerate({**findings.explanations, **findings.pictures}.items()):
         if isinstance(picture, Curves | Matrix):
@@ -275,11 +276,6 @@ def _paragraphs(text: str) -> list[tuple[bool, str]]:
     return [(part[0] == " ", textwrap.dedent(part) if part[0] == " " else " ".join(part.split())) for part in parts]
 
 
-def shown(word: str) -> str:
-    """Return a token as the page shows it, with visible signs for spaces and line ends."""
-    return visible(word).strip() or "␣"
-
-
 def visible(text: str) -> str:
-    """Return a text in one line, whose spaces remain."""
+    """Return a text in one line, with visible signs for line ends; spaces remain."""
     return "".join("↵" if c == "\n" else c if c.isprintable() else "�" for c in text)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from poslab.config.fields import typed
 from poslab.config.files import EXPORTED
@@ -66,7 +65,8 @@ class Checkpoint:
     @property
     def run(self) -> RunFolder | None:
         """Return the run that wrote it; None for a file somewhere else."""
-        return RunFolder.of_checkpoint(self.path)
+        run = RunFolder(self.path.parent.parent)
+        return run if self.path.parent.name == run.checkpoints.name and run.config.exists() else None
 
 
 def find_checkpoint(path: str | Path) -> Path:
@@ -158,7 +158,10 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
     trained = dict(model.position_tables.named_parameters())
     needed = scheme.tables(model.shape)
     if {name: table.shape for name, table in needed.items()} != {name: table.shape for name, table in trained.items()}:
-        has, needs = (_shapes(tables) for tables in (trained, needed))
+        has, needs = (
+            ", ".join(f"{name} {tuple(table.shape)}" for name, table in tables.items()) or "none"
+            for tables in (trained, needed)
+        )
         problem = f"needs the learned tables {needs}; this run learned {has}"
         raise SettingError(_option(differing[0]), now[differing[0]], problem)
     check_hooks(scheme, trained, model.shape)
@@ -178,10 +181,6 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
 def _option(name: str) -> str:
     """Return the name on the command line of a setting of the scheme, or of the scheme itself."""
     return "pos" if name == TARGET else f"pos.{name}"
-
-
-def _shapes(tables: Mapping[str, Tensor]) -> str:
-    return ", ".join(f"{name} {tuple(table.shape)}" for name, table in tables.items()) or "none"
 
 
 def vocabulary_of(about: dict[str, Any]) -> AnyVocabulary:

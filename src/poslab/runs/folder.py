@@ -59,12 +59,6 @@ class RunFolder:
         """True if there is a trace of a run."""
         return any(path.exists() for path in (self.summary, self.config, self.checkpoints))
 
-    @classmethod
-    def of_checkpoint(cls, file: Path) -> "RunFolder | None":
-        """Return the folder of the run that wrote the checkpoint; None for a file somewhere else."""
-        run = cls(file.parent.parent)
-        return run if file.parent.name == run.checkpoints.name and run.config.exists() else None
-
     def _check_empty(self) -> None:
         """Raise SettingError for a folder with anything in it but what a run leaves that was killed at its start."""
         content = {path for path in self.path.iterdir() if path.suffix != UNFINISHED} - {self._lock}
