@@ -15,7 +15,6 @@ from runs_to_evaluate import make_run
 import poslab
 from poslab.commands.generate import show_text
 from poslab.data.tokenizer import Vocabulary, load_tokenizer
-from poslab.errors import SettingError
 from poslab.runs.checkpoint import load_checkpoint
 
 ODD = 'Hello, "world"! (it\'s ${odd}) [x] a=b {c: d} \\ $HOME #1 ~ é 漢字 😀 <|endoftext|>'
@@ -123,15 +122,3 @@ def test_end_of_text_ends_a_text_and_is_plain_text_in_a_prompt(capsys: pytest.Ca
     new = [*vocabulary.encode(" one"), 50256, *vocabulary.encode(" two")]
     assert show_text(vocabulary, 50256, "", prompt, new) == 2  # the end counts
     assert capsys.readouterr().out == "<|endoftext|> one\n"
-
-
-# poslab.load
-
-
-def test_no_memory_is_said(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: poslab.GPT, device: str) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(poslab.GPT, "to", refuse)
-    with pytest.raises(SettingError, match="there is not enough memory for it"):
-        poslab.load(runs[ENDLESS])

@@ -245,13 +245,6 @@ def test_caveats_stand_in_the_first_row_of_each_metric(tmp_path: Path) -> None:
         assert set(others) <= {""}
 
 
-def test_each_text_and_task_has_a_title(tmp_path: Path) -> None:
-    write_task_run(tmp_path, "t5", 1, {10: 1.0})
-    write_run(tmp_path, "t5", 1)
-    table = table_in(tmp_path).table
-    assert sorted(first_of_each(table, "data")) == ["copy", "the-verdict.txt"]
-
-
 def test_what_is_not_to_be_compared_names_its_data(tmp_path: Path) -> None:
     write_task_run(tmp_path, "t5", 1, {10: 1.0})
     write_task_run(tmp_path, "shaw", 1, {10: 1.0}, params_trunk=5)
