@@ -192,7 +192,7 @@ def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], st
     sizes = typed(ModelConfig, settings | without_training, "model")
     model = GPT(scheme, vocab_size=vocab_size, **vars(sizes))
     try:
-        model.load_state_dict(state)
+        model.load_state_dict({str(name).removeprefix("model."): weight for name, weight in state.items()})
     except RuntimeError as error:
         raise ValueError("its weights don't fit the model that it describes") from error
     return model

@@ -75,8 +75,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise ValueError("damaged: its contents are not those that were written")
     if not isinstance(content, dict) or not {"poslab", "state_dict"} <= content.keys():
         raise ValueError(_FOREIGN)
-    weights = {str(name).removeprefix(_PREFIX): weight for name, weight in content["state_dict"].items()}
-    return content | {"state_dict": weights}
+    return content
 
 
 def _read_safetensors(path: Path) -> dict[str, Any] | None:

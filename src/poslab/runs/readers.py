@@ -25,10 +25,10 @@ def read_mapping(file: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def read_config(file: Path, groups: tuple[str, ...] = ("pos", "model", "data")) -> dict[str, Any]:
+def read_config(file: Path) -> dict[str, Any]:
     """Return a run's config.yaml. Raises ValueError as `read_mapping` does, and for a missing group."""
     config = read_mapping(file, lambda text: yaml.load(text, _YamlLoader))
-    if not all(isinstance(config.get(group), dict) for group in groups):
+    if not all(isinstance(config.get(group), dict) for group in ("pos", "model", "data")):
         raise ValueError(f"{file.name} is not a run's")
     return config
 

@@ -55,14 +55,12 @@ def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> T
         raise SettingError(error.option, error.value, f"{error.problem} ({where})") from error
 
 
-def _read_settings(folder: Path) -> tuple[dict[str, Any], str | None, list[Any] | None]:
+def _read_settings(folder: Path) -> tuple[dict[str, Any], str | None, list[str] | None]:
     """Return the run's own settings, the name of its scheme and the overrides that it was made of, if recorded."""
     if not folder.is_dir():
         raise SettingError("resume", folder, "no such folder; name that of a run")
     try:
-        own = read_config(
-            RunFolder(folder).config, ("pos", "model", "data", "optim", "trainer", "sample", "evaluation")
-        )
+        own = read_config(RunFolder(folder).config)
     except ValueError as error:
         raise SettingError("resume", folder, f"no run to resume: {error}") from error
     pos_name, overrides = own.pop("pos_name", None), own.pop("overrides", None)
@@ -72,7 +70,7 @@ def _read_settings(folder: Path) -> tuple[dict[str, Any], str | None, list[Any] 
     own |= {"run_dir": None, "resume": str(folder)}
     if not is_task(own["data"]):
         own["data"] = own["data"] | {"cache_dir": None}
-    return own, None if pos_name is None else str(pos_name), overrides if isinstance(overrides, list) else None
+    return own, pos_name, overrides
 
 
 def _check_trust(folder: Path, own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str]) -> None:
@@ -105,12 +103,12 @@ def _merge(own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str])
     return merged
 
 
-def _joined(own: list[Any] | None, overrides: Sequence[str]) -> list[str] | None:
+def _joined(own: list[str] | None, overrides: Sequence[str]) -> list[str] | None:
     """Join the overrides of a run with those that it resumes with; None where its own are not known."""
     if own is None:
         return None
     changed = given_settings(overrides)
-    kept = [str(override) for override in own if not changed.keys() & given_settings([str(override)]).keys()]
+    kept = [override for override in own if not changed.keys() & given_settings([override]).keys()]
     return kept + [o for o in overrides if all(role_of(name) is not Role.COMMAND for name in given_settings([o]))]
 
 

@@ -25,7 +25,7 @@ def init_from(model: GPT, given: str, vocabulary: AnyVocabulary) -> str:
     if tokens_of(vocabulary_of(about)) != tokens_of(vocabulary):
         raise SettingError("init_from", given, "was trained on other tokens than those of these data")
     own = model.state_dict()
-    theirs = content["state_dict"]
+    theirs = {str(name).removeprefix("model."): weight for name, weight in content["state_dict"].items()}
     taken = {name: weight for name, weight in theirs.items() if name in own and own[name].shape == weight.shape}
     model.load_state_dict(taken, strict=False)
     new, left = ({n: w for n, w in weights.items() if n not in taken} for weights in (own, theirs))
