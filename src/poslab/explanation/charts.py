@@ -101,7 +101,7 @@ def of_attention(title: str, measured: Attention, layer: int, salt: str) -> Char
 
 
 def of_ablations(
-    title: str, caption: str, x_label: str, y_label: str, ablations: Mapping[str, Ablation], limits: Limits, salt: str
+    title: str, caption: str, x_label: str, ablations: Mapping[str, Ablation], limits: Limits, salt: str
 ) -> Chart:
     """Draw one ablation of each model, with twice the standard error of its difference from the unchanged text."""
     figure = Figure(figsize=_SIZE, layout="constrained")
@@ -109,7 +109,8 @@ def of_ablations(
     for (label, ablation), look in zip(ablations.items(), looks(), strict=False):
         bars = 2 * ablation.errors
         axes.errorbar(ablation.sizes, ablation.values, bars, label=label, capsize=2, markersize=4, **look)
-    axes.set(xlabel=x_label, ylabel=y_label, ylim=limits)
+    exact = next(iter(ablations.values())).exact
+    axes.set(xlabel=x_label, ylabel="share of right answers" if exact else "loss, nats per token", ylim=limits)
     axes.grid(alpha=0.3)
     if len(ablations) > 1:
         axes.legend(fontsize="small")

@@ -41,10 +41,11 @@ class Attention:
 class Ablation:
     """Results of one change of the text, at several sizes.
 
-    values (P,): mean loss in nats, or proportion of right answers. differences and errors (P,): from the unchanged
-    text, and the standard error of that over questions.
+    values (P,): mean loss in nats or, if `exact`, proportion of right answers. differences and errors (P,): from the
+    unchanged text, and the standard error of that over questions.
     """
 
+    exact: bool
     sizes: list[int]  # tokens left, or the offset
     values: Tensor
     differences: Tensor
@@ -114,7 +115,7 @@ def ablation(model: GPT, questions: Sequence[Questions], exact: bool, change: Ch
     changed = torch.stack([_results(model, [change(batch, size) for batch in questions], exact) for size in sizes])
     difference = changed - plain  # (P, N)
     errors = difference.std(-1) / difference.shape[-1] ** 0.5 if len(plain) > 1 else torch.zeros(len(changed))
-    return Ablation(sizes, changed.mean(-1), difference.mean(-1), errors)
+    return Ablation(exact, sizes, changed.mean(-1), difference.mean(-1), errors)
 
 
 @torch.no_grad()

@@ -79,13 +79,12 @@ def write(findings: Sequence[Findings], command: str) -> str:
         lstrip_blocks=True,
     )
     probe_data = next((one.study.probe_data for one in findings if one.study.probe_data is not None), None)
-    exact = probe_data is not None and probe_data.task is not None
     return environment.get_template("page.html.j2").render(
         mark=MARK,
         parts=[_part(one, f"s{number}") for number, one in enumerate(findings)],
-        ablations=_ablations(findings, exact),
+        ablations=_ablations(findings),
         probe_data=None if probe_data is None else probe_data.name,
-        exact=exact,
+        exact=probe_data is not None and probe_data.task is not None,
         notes=[note for one in findings for note in one.notes],
         mass=f"{MASS:.0%}",
         command=command,
@@ -128,48 +127,48 @@ def sentences(findings: Findings) -> list[str]:
             f"Layer {findings.retrieved.layer} retrieves: of its heads' output, {low} to {high} come from before the "
             f"segment. Half of that attention lies more than {findings.retrieved.median_distance:,} tokens back."
         )
-    exact = probe_data is not None and probe_data.task is not None
     if findings.ablations:
-        cut, shuffled = (_until(findings.ablations[name], exact) for name in _OF_TEXT)
+        cut, shuffled = (_until(findings.ablations[name]) for name in _OF_TEXT)
         text.append(f"If only the last n tokens are left, {cut}")
         text.append(f"If all but the last n tokens come in a random order, {shuffled}")
-        text.append(_moved(findings.ablations["shift"], exact))
+        text.append(_moved(findings.ablations["shift"]))
     return text
 
 
-def _until(ablation: Ablation, exact: bool) -> str:
+def _until(ablation: Ablation) -> str:
     """Return how much a change matters, and from which size on it doesn't, in words."""
-    changed = [n for n in range(len(ablation.sizes)) if _matters(ablation, n)]
+    changed = _changed(ablation)
     if not changed:
         return f"it does as well, even with n = {ablation.sizes[0]}, as far as these questions can tell."
     first, last = changed[0], changed[-1]
-    text = f"{_amount(ablation, first, exact)} with n = {ablation.sizes[first]}"
+    text = f"{_amount(ablation, first)} with n = {ablation.sizes[first]}"
     if last > first:
-        text += f", and {_amount(ablation, last, exact)} with n = {ablation.sizes[last]}"
+        text += f", and {_amount(ablation, last)} with n = {ablation.sizes[last]}"
     beyond = "" if last + 1 == len(ablation.sizes) else f"; from n = {ablation.sizes[last + 1]} on no difference shows"
     return f"{text}{beyond}."
 
 
-def _moved(ablation: Ablation, exact: bool) -> str:
+def _moved(ablation: Ablation) -> str:
     if float(ablation.differences.abs().max()) < 1e-3:
         return "If all positions are moved, nothing changes, as far as these questions can tell: only distances count."
-    changed = [n for n in range(len(ablation.sizes)) if _matters(ablation, n)]
+    changed = _changed(ablation)
     if not changed:
         return "If all positions are moved, its answers change, by less than these questions can tell."
-    amount = _amount(ablation, changed[0], exact)
+    amount = _amount(ablation, changed[0])
     return (
         f"If all positions are moved by {ablation.sizes[changed[0]]}, {amount}: it knows places, not distances alone."
     )
 
 
-def _matters(ablation: Ablation, n: int) -> bool:
-    """Return whether a difference is above three standard errors: of many sizes one is at two by chance."""
-    return float(ablation.differences[n].abs()) > max(_SMALL, 3 * float(ablation.errors[n]))
+def _changed(ablation: Ablation) -> list[int]:
+    """Return the indices of differences above three standard errors: of many sizes one is at two by chance."""
+    found = zip(ablation.differences.abs().tolist(), ablation.errors.tolist(), strict=True)
+    return [n for n, (difference, error) in enumerate(found) if difference > max(_SMALL, 3 * error)]
 
 
-def _amount(ablation: Ablation, n: int, exact: bool) -> str:
+def _amount(ablation: Ablation, n: int) -> str:
     difference, error = float(ablation.differences[n]), 2 * float(ablation.errors[n])
-    if exact:
+    if ablation.exact:
         return f"it gets {abs(difference):.0%} {'more' if difference > 0 else 'fewer'} right (± {error:.0%})"
     return f"its loss is {abs(difference):.2f} {'higher' if difference > 0 else 'lower'} (± {error:.2f})"
 
@@ -257,16 +256,16 @@ def _retrieved(retrieved: Retrieved, vocabulary: AnyVocabulary) -> dict[str, Any
     }
 
 
-def _ablations(findings: Sequence[Findings], exact: bool) -> list[Chart]:
-    label = "share of right answers" if exact else "loss, nats per token"
+def _ablations(findings: Sequence[Findings]) -> list[Chart]:
+    by_label = {one.study.label: one.ablations for one in findings if one.ablations}
+    if not by_label:
+        return []
     drawn = []
-    if any(one.ablations for one in findings):
-        of_text = charts.limits_of([one.ablations[name] for one in findings for name in _OF_TEXT if one.ablations])
-        moved = charts.limits_of([one.ablations[name] for one in findings for name in _ABLATIONS if one.ablations])
-        for name, (title, x_label, caption) in _ABLATIONS.items():
-            by_label = {one.study.label: one.ablations[name] for one in findings if one.ablations}
-            limits = of_text if name in _OF_TEXT else moved
-            drawn.append(charts.of_ablations(title, caption, x_label, label, by_label, limits, f"t{name}"))
+    for name, (title, x_label, caption) in _ABLATIONS.items():
+        ablations = {label: one[name] for label, one in by_label.items()}
+        on_one_scale = _OF_TEXT if name in _OF_TEXT else _ABLATIONS
+        limits = charts.limits_of([one[other] for one in by_label.values() for other in on_one_scale])
+        drawn.append(charts.of_ablations(title, caption, x_label, ablations, limits, f"t{name}"))
     return drawn
 
 
