@@ -5,9 +5,9 @@ Figures are made without pyplot, whose global state would keep them.
 
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TypeVar
+from typing import Any
 
 import torch
 from matplotlib.axes import Axes
@@ -23,39 +23,32 @@ from poslab.report.looks import looks, printable, wrapped
 
 LEGIBLE = 20  # tokens: of more, a picture can't show the words
 
-Found = TypeVar("Found")
 
-
+@torch.no_grad()
 def attention_maps(model: GPT, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
     """Return the attention weights (L, H, T, T) of a text of tokens (T,): each layer's and head's weights of query
     (row) on key (column), without dropout.
 
     positions (T,): where the tokens stand, if not at 0, 1, 2, ...
     """
-    weights_of_layers = _of_layers(model, tokens, positions, SchemeLayer.weights)
-    return torch.stack([weights[0].float().cpu() for weights in weights_of_layers])  # (1, H, T, T) of each layer
-
-
-def sample_pairs(model: GPT, tokens: Tensor) -> list[ScoreTile]:
-    """Return all pairs of a text (T,) in each layer, for `PositionScheme.explain`."""
-    return _of_layers(model, tokens, None, SchemeLayer.score_tile)
+    return torch.stack([layer.weights(*read)[0].float().cpu() for layer, read in _layers(model, tokens, positions)])
 
 
 @torch.no_grad()
-def _of_layers(
-    model: GPT,
-    tokens: Tensor,
-    positions: Tensor | None,
-    compute: Callable[[SchemeLayer, Tensor, Tensor, Tensor | None], Found],
-) -> list[Found]:
-    """Call `compute` with the queries, keys and token state of each layer, (1, H, T, ...), of a text."""
-    results: list[Found] = []
+def sample_pairs(model: GPT, tokens: Tensor) -> list[ScoreTile]:
+    """Return all pairs of a text (T,) in each layer, for `PositionScheme.explain`."""
+    return [layer.score_tile(*read) for layer, read in _layers(model, tokens, None)]
 
-    def record(attention: nn.Module, inputs: tuple) -> None:  # type: ignore[type-arg]
+
+def _layers(model: GPT, tokens: Tensor, positions: Tensor | None) -> list[tuple[SchemeLayer, tuple[Any, ...]]]:
+    """Return each layer of a text, with its queries, keys and token state, (1, H, T, ...)."""
+    found: list[tuple[SchemeLayer, tuple[Any, ...]]] = []
+
+    def record(attention: nn.Module, inputs: tuple[Any, ...]) -> None:
         assert isinstance(attention, Attention)
         x, layer, *_ = inputs
         q, k, _ = attention.queries_keys_values(x)
-        results.append(compute(layer, *layer.apply_hooks(q, k, x)))
+        found.append((layer, layer.apply_hooks(q, k, x)))
 
     row = tokens[None].to(model.token_embedding.weight.device)
     with ExitStack() as hooks, model.evaluating(), model.drawing(0):
@@ -63,7 +56,7 @@ def _of_layers(
             if isinstance(part, Attention):
                 hooks.enter_context(part.register_forward_pre_hook(record))
         model.hidden(row, positions=None if positions is None else positions[None])
-    return results
+    return found
 
 
 def draw(picture: Picture, start: Picture | None = None, caption: bool = False) -> Figure:
