@@ -130,7 +130,6 @@ def measures(task: Task) -> list[Metric]:
     return [*named, loss_metric(None, unit="answer")]
 
 
-@torch.no_grad()
 def legible_example(task: Task) -> Examples:
     """Return one example of the validation, the longest that pictures have room for."""
     batches = task.validation()

@@ -172,7 +172,8 @@ def _chart(title: str, caption: str, figure: Figure, x: Sequence[int], lines: Ma
     if x[0] >= 0:
         _spread(axes, x)
     text = _inline(figure, salt, title)  # which lays the figure out
-    kept = [n for n, d in enumerate(x) if x[0] < 0 or d in set(spread_distances(x[-1] + 1))]
+    shown = set(x if x[0] < 0 else spread_distances(x[-1] + 1))
+    kept = [n for n, distance in enumerate(x) if distance in shown]
     unit = 72 / figure.dpi
     height = figure.bbox.height * unit
     box = axes.get_window_extent()

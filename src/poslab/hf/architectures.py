@@ -15,7 +15,6 @@ from torch import Tensor
 from poslab.model.decoder import GPT
 from poslab.positions import HFEquivalent, ModelShape
 
-Weights = Mapping[str, Tensor]
 _PARTS = ("weight", "bias")
 
 
@@ -45,10 +44,6 @@ class Architecture:
             for here, there in stems.items()
             for part in (_PARTS[:1] if here == "token_embedding" else _PARTS)
         }
-
-    def exported(self, weights: Weights, shape: ModelShape) -> dict[str, Tensor]:
-        """Return the weights of poslab's model without the scheme's, by the names and in the layout of transformers."""
-        return {there: self.layout(here, weights[here], shape) for here, there in self.names(shape).items()}
 
 
 def hf_equivalent(model: GPT) -> HFEquivalent | None:

@@ -39,7 +39,9 @@ def export(checkpoint: Checkpoint, folder: Path) -> list[str]:
         how = _write_with_code(checkpoint, folder)
     else:
         architecture = ARCHITECTURES[form.model_type]
-        weights = architecture.exported(model.state_dict(), model.shape) | dict(form.weights)
+        own, names = model.state_dict(), architecture.names(model.shape)
+        weights = {there: architecture.layout(here, own[here], model.shape) for here, there in names.items()}
+        weights |= form.weights
         settings = architecture.config(model.shape, checkpoint.vocabulary.size) | dict(form.settings)
         copies = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}
         save_file(copies, folder / EXPORTED, {"format": "pt"})
