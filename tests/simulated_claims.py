@@ -9,7 +9,7 @@ that of poslab.
 
 import math
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
@@ -377,14 +377,21 @@ SPREADS = {"seeds alone": (1, 0, 1), "text alone": (0.1, 1, 1), "both": (1, 1, 1
 # Tables
 
 
-def print_table(head: Sequence[str], rows: Mapping[str, Callable[[], Sequence[str]]]) -> None:
-    print(f"\n| {' | '.join(head)} |\n|{' --- |' * len(head)}")
-    for name, cells in rows.items():
-        print(f"| {name} | {' | '.join(cells())} |", flush=True)
+Cell = str | float | tuple[float, ...]
 
 
-def percent(*shares: float) -> str:
-    return " / ".join(f"{100 * share:.1f}" for share in shares)
+def table(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """Print a table, each row once it is computed; proportions as per cent."""
+    print(f"| {' | '.join(head)} |\n|{' --- |' * len(head)}")
+    for row in rows:
+        print(f"| {' | '.join(map(_text, row))} |", flush=True)
+    print()
+
+
+def _text(cell: Cell) -> str:
+    if isinstance(cell, tuple):
+        return " / ".join(map(_text, cell))
+    return cell if isinstance(cell, str) else f"{100 * cell:.1f}"
 
 
 def pages_of(all_pairs: bool = False) -> list[list[Size]]:
@@ -401,99 +408,87 @@ def count_for(size: Size, count: int) -> int:
     return max(count // 5, min(count, count * 400 // (size.sections * size.schemes * size.seeds)))
 
 
-def cells_of(draw: Draw, which: int, count: int, *, differ: bool = False, all_pairs: bool = False) -> list[str]:
+def cells_of(
+    draw: Draw, which: int, count: int, *, differ: bool = False, all_pairs: bool = False, limited: bool = True
+) -> list[tuple[float, ...]]:
     """Return a row of `rates`. which: 0 for false claims, 1 for intervals."""
 
     def rate(size: Size) -> float:
-        return rates(draw, size, count_for(size, count), half_differ(size.schemes) if differ else ())[which]
+        effects = half_differ(size.schemes) if differ else ()
+        return rates(draw, size, count_for(size, count), effects, limited=limited)[which]
 
-    return [percent(*map(rate, sizes)) for sizes in pages_of(all_pairs)]
+    return [tuple(map(rate, sizes)) for sizes in pages_of(all_pairs)]
 
 
 def of_equal_schemes(count: int) -> None:
-    worst = "bimodal, modes 10 sd apart"
-    rows: dict[str, Callable[[], list[str]]] = {
-        name: lambda draw=draw: cells_of(draw, 0, count) for name, draw in WORLDS.items()
-    }
-    rows[f"{worst}, if the sd were not limited"] = lambda: [
-        percent(*(rates(WORLDS[worst], size, count_for(size, count), limited=False)[0] for size in sizes))
-        for sizes in pages_of()
-    ]
-    rows |= {
-        f"{name}, all pairs": lambda name=name: cells_of(WORLDS[name], 0, count, all_pairs=True)
-        for name in ("normal", "t(3)")
-    }
-    print_table(["any false claim, %: 1 / 4 / 12 sections", *HEADS], rows)
-    print_table(
-        ["any false claim, %: the exception", *HEADS],
-        {name: lambda draw=draw: cells_of(draw, 0, count) for name, draw in EXCEPTIONS.items()},
-    )
+    def rows() -> Iterator[Sequence[Cell]]:
+        for name, draw in WORLDS.items():
+            yield [name, *cells_of(draw, 0, count)]
+        worst = "bimodal, modes 10 sd apart"
+        yield [f"{worst}, if the sd were not limited", *cells_of(WORLDS[worst], 0, count, limited=False)]
+        for name in ("normal", "t(3)"):
+            yield [f"{name}, all pairs", *cells_of(WORLDS[name], 0, count, all_pairs=True)]
+
+    table(["any false claim, %: 1 / 4 / 12 sections", *HEADS], rows())
+    exceptions = ([name, *cells_of(draw, 0, count)] for name, draw in EXCEPTIONS.items())
+    table(["any false claim, %: the exception", *HEADS], exceptions)
 
 
 def of_different_schemes(count: int) -> None:
     titles = "any false claim, %: half of the schemes differ", "an interval beside a claim misses, %"
     for which, title in enumerate(titles):
-        rows = {
-            name: lambda draw=draw, which=which: cells_of(draw, which, count, differ=True)
-            for name, draw in WORLDS.items()
-        }
-        print_table([title, *HEADS], rows)
+        table([title, *HEADS], ([name, *cells_of(draw, which, count, differ=True)] for name, draw in WORLDS.items()))
     effects = (0.5, 1.0, 2.0, 4.0)
-    print_table(
+    table(
         ["of claims, % false, if they began at", *(f"two of four schemes differ by {x:g} sd" for x in effects)],
-        {
-            f"{n} seeds{'' if limited else ', if the sd were not limited'}": lambda n=n, limited=limited: [
-                percent(false_among_claims(n, effect, 5 * count, limited=limited)) for effect in effects
+        (
+            [
+                f"{n} seeds{'' if limited else ', if the sd were not limited'}",
+                *(false_among_claims(n, effect, 5 * count, limited=limited) for effect in effects),
             ]
             for n in (2, 3, 5)
             for limited in (True, False)
-        },
+        ),
     )
 
 
 def of_what_is_shown(count: int) -> None:
-    rows = {
-        f"a scheme differs by {effect:g} sd, {name}": lambda effect=effect, draw=draw: [
-            percent(*(shown(draw, size, count // 5, effect) for size in sizes)) for sizes in pages_of()
-        ]
-        for name, draw in {"normal": WORLDS["normal"], "t(3)": WORLDS["t(3)"]}.items()
-        for effect in (2.0, 4.0, 8.0)
-    }
-    print_table(["shown, %", *HEADS], rows)
+    table(
+        ["shown, %", *HEADS],
+        (
+            [
+                f"a scheme differs by {effect:g} sd, {name}",
+                *(tuple(shown(WORLDS[name], size, count // 5, effect) for size in sizes) for sizes in pages_of()),
+            ]
+            for name in ("normal", "t(3)")
+            for effect in (2.0, 4.0, 8.0)
+        ),
+    )
 
 
 def of_looks(count: int) -> None:
-    def planned(seeds: Sequence[int]) -> Callable[[Draw], str]:
-        looks = len(seeds)
-        return lambda draw: percent(*(false_at_looks(draw, seeds, [of] * looks, count) for of in (looks, 1)))
+    def at_looks(seeds: Sequence[int], corrections: Sequence[int]) -> list[tuple[float, ...]]:
+        both = (corrections, [1] * len(seeds))
+        return [tuple(false_at_looks(draw, seeds, of, count) for of in both) for draw in NOISES.values()]
 
-    def at_a_time(first: int) -> Callable[[Draw], str]:
-        seeds = range(first, 21)
-        looks = range(1, len(seeds) + 1)
-        return lambda draw: percent(*(false_at_looks(draw, seeds, of, count) for of in (looks, [1] * len(looks))))
+    def rows() -> Iterator[Sequence[Cell]]:
+        for seeds in ((3, 10), (5, 10), (3, 5, 10)):
+            yield [f"planned: {', '.join(map(str, seeds))} seeds", *at_looks(seeds, [len(seeds)] * len(seeds))]
+        for pilot in (3, 5):
+            after = (tuple(false_after_plan(draw, pilot, of, count // 2) for of in (2, 1)) for draw in NOISES.values())
+            yield [f"unplanned: {pilot} seeds, then the number that the page plans with", *after]
+        for first in (3, 5):
+            yield [f"unplanned: a seed at a time, {first} to 20", *at_looks(range(first, 21), range(1, 22 - first))]
 
-    rows = {f"planned: {', '.join(map(str, seeds))} seeds": planned(seeds) for seeds in ((3, 10), (5, 10), (3, 5, 10))}
-    rows |= {
-        f"unplanned: {pilot} seeds, then the number that the page plans with": lambda draw, pilot=pilot: percent(
-            *(false_after_plan(draw, pilot, looks, count // 2) for looks in (2, 1))
-        )
-        for pilot in (3, 5)
-    }
-    rows |= {f"unplanned: a seed at a time, {first} to 20": at_a_time(first) for first in (3, 5)}
-    print_table(
-        ["4 equal schemes, a false claim at any look, %: corrected by `looks` / not", *NOISES],
-        {name: lambda cell=cell: [cell(draw) for draw in NOISES.values()] for name, cell in rows.items()},
-    )
+    table(["4 equal schemes, a false claim at any look, %: corrected by `looks` / not", *NOISES], rows())
 
 
 def of_tasks(count: int) -> None:
     seeds = (3, 5, 8, 10)
-    print_table(
+    table(
         ["tasks that are solved or not, %: any false claim / an interval misses", *(f"n = {n}" for n in seeds)],
-        {
-            f"{k} comparisons, {name}": lambda k=k, of=of, r=r: [
-                percent(*rates_of_solved((of * (k + 1))[: k + 1], n, count, r)[:2]) for n in seeds
-            ]
+        (
+            [f"{k} comparisons, {name}", *(rates_of_solved((of * (k + 1))[: k + 1], n, count, r)[:2] for n in seeds)]
             for k in (7, 17)
             for name, of, r in (
                 ("all solve it with a chance of .05", [0.05], 0.0),
@@ -503,50 +498,40 @@ def of_tasks(count: int) -> None:
                 ("every other one .05 and .95", [0.05, 0.95], 0.0),
                 ("every other one .3 and .7", [0.3, 0.7], 0.0),
             )
-        },
+        ),
     )
-    print_table(
-        ["tasks, %", *(f"n = {n}" for n in seeds)],
-        {
-            "partly solved, equal schemes: any false claim of 7": lambda: [
-                percent(false_claims_of_graded(8, n, count // 10)) for n in seeds
-            ]
-        }
-        | {
-            f"solved .95 against .05, {k} comparisons: shown": lambda k=k: [
-                percent(rates_of_solved([0.05] * k + [0.95], n, count)[2]) for n in seeds
-            ]
-            for k in (1, 7, 17, 84)
-        },
-    )
+
+    def rows() -> Iterator[Sequence[Cell]]:
+        graded = (false_claims_of_graded(8, n, count // 10) for n in seeds)
+        yield ["partly solved, equal schemes: any false claim of 7", *graded]
+        for k in (1, 7, 17, 84):
+            found = (rates_of_solved([0.05] * k + [0.95], n, count)[2] for n in seeds)
+            yield [f"solved .95 against .05, {k} comparisons: shown", *found]
+
+    table(["tasks, %", *(f"n = {n}" for n in seeds)], rows())
 
 
 def of_the_rest(count: int) -> None:
-    rest: dict[str, Callable[[Draw], float]] = {
-        "power where 80 % are stated, 10 seeds": lambda draw: power(draw, count),
-    }
-    for name, parts in SPREADS.items():
-        rest[f"misses of a 95 % interval over seeds and text; differences vary by {name}"] = lambda draw, parts=parts: (
-            misses(crossed(np.random.default_rng(5), draw, (count // 4, SEEDS, BLOCKS), parts))
-        )
-    rest |= {
-        "any false claim, 8 seeds, one scheme diverges where its loss is high": lambda draw: false_claims_of_survivors(
-            draw, count // 20
-        ),
-        "... if the runs that are there were compared": lambda draw: false_claims_of_survivors(
-            draw, count // 20, counted=False
-        ),
-        "any false claim for other text, 4 schemes that differ on this one": lambda draw: false_claims_of_text(
-            draw, count // 10, SPREADS["text alone"]
-        ),
-        "... if claims over seeds were taken for it": lambda draw: false_claims_of_text(
-            draw, count // 10, SPREADS["text alone"], over_text=False
-        ),
-    }
-    print_table(
-        ["5 seeds, 4 schemes against a baseline, %", *NOISES],
-        {name: lambda share=share: [percent(share(draw)) for draw in NOISES.values()] for name, share in rest.items()},
-    )
+    noises = NOISES.values()
+
+    def rows() -> Iterator[Sequence[Cell]]:
+        yield ["power where 80 % are stated, 10 seeds", *(power(draw, count) for draw in noises)]
+        for name, parts in SPREADS.items():
+            drawn = (crossed(np.random.default_rng(5), draw, (count // 4, SEEDS, BLOCKS), parts) for draw in noises)
+            yield [f"misses of a 95 % interval over seeds and text; differences vary by {name}", *map(misses, drawn)]
+        for name, counted in (
+            ("any false claim, 8 seeds, one scheme diverges where its loss is high", True),
+            ("... if the runs that are there were compared", False),
+        ):
+            yield [name, *(false_claims_of_survivors(draw, count // 20, counted=counted) for draw in noises)]
+        parts = SPREADS["text alone"]
+        for name, over_text in (
+            ("any false claim for other text, 4 schemes that differ on this one", True),
+            ("... if claims over seeds were taken for it", False),
+        ):
+            yield [name, *(false_claims_of_text(draw, count // 10, parts, over_text=over_text) for draw in noises)]
+
+    table(["5 seeds, 4 schemes against a baseline, %", *NOISES], rows())
 
 
 TABLES: dict[str, Callable[[int], None]] = {

@@ -26,25 +26,9 @@ from poslab.statistics.prediction import next_difference, pairing
 from poslab.statistics.proportions import at_most, proportion
 from poslab.statistics.survival import log_rank, time_to_solve
 from poslab.statistics.text import contiguous_blocks, seeds_and_text, two_way
-from simulated_claims import find
+from simulated_claims import NOISES, Draw, find, one_scheme, table
 
 Array = np.ndarray
-World = Callable[[np.random.Generator, tuple[int, ...]], Array]
-
-
-def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    return rng.normal(size=shape)
-
-
-def _t3(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    return rng.standard_t(3, size=shape) / 3**0.5
-
-
-def _one_skewed(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """The first of the schemes has few seeds with high losses."""
-    drawn = rng.normal(size=shape)
-    drawn[..., 0, :] = rng.exponential(size=drawn[..., 0, :].shape) - 1
-    return drawn
 
 
 def _one_noisy(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -55,10 +39,10 @@ def _one_noisy(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 # Noise (..., schemes, seeds) of mean 0 and, but for the noisy scheme, sd 1.
-WORLDS: dict[str, World] = {
-    "normal": _normal,
-    "t(3)": _t3,
-    "one skewed scheme": _one_skewed,
+WORLDS: dict[str, Draw] = {
+    "normal": NOISES["normal"],
+    "t(3)": lambda rng, shape: NOISES["t(3)"](rng, shape) / 3**0.5,
+    "one skewed scheme": one_scheme(NOISES["skewed"], which=0),
     "one noisy scheme": _one_noisy,
 }
 SEEDS = (3, 5, 10)
@@ -216,25 +200,23 @@ def best_kept(world: str, means: str, count: int, k: int, n: int) -> tuple[float
     """Return how often the set holds a truly best scheme, the one that is lost most often, and the mean size."""
     mean = MEANS[means](k)
     losses = WORLDS[world](np.random.default_rng(5), (count, k, n)) + mean[:, None]
-    names = [str(scheme) for scheme in range(k)]
-    kept = np.zeros(k)
-    for sweep in losses:
-        members = best_set(
-            {name: dict(enumerate(row)) for name, row in zip(names, sweep.tolist(), strict=True)}
-        ).members
-        kept[[int(name) for name in members]] += 1
-    return float(kept[mean == 0].min() / count), float(kept.sum() / count)
+    return _kept(losses, mean == 0)
 
 
 def best_solver_kept(solve: Sequence[float], count: int, n: int) -> tuple[float, float]:
     """Return `best_kept` of schemes that solve a task with these probabilities."""
-    rng, best = np.random.default_rng(6), np.array(solve) == max(solve)
-    kept = np.zeros(len(solve))
-    for _ in range(count):
-        drawn = (rng.uniform(size=(len(solve), n)) < np.array(solve)[:, None]).astype(float)
-        figures = {str(scheme): dict(enumerate(row)) for scheme, row in enumerate(drawn.tolist())}
-        kept[[int(name) for name in best_set(figures, lower=False, proportion=True).members]] += 1
-    return float(kept[best].min() / count), float(kept.sum() / count)
+    chances = np.array(solve)
+    solved = np.random.default_rng(6).uniform(size=(count, len(solve), n)) < chances[:, None]
+    return _kept(solved.astype(float), chances == chances.max(), lower=False, proportion=True)
+
+
+def _kept(figures: Array, best: Array, **kind: bool) -> tuple[float, float]:
+    """Return `best_kept` of figures (sweeps, schemes, seeds). best: which of the schemes are (schemes,)."""
+    kept = np.zeros(len(best))
+    for sweep in figures.tolist():
+        members = best_set({str(scheme): dict(enumerate(of)) for scheme, of in enumerate(sweep)}, **kind).members
+        kept[[int(name) for name in members]] += 1
+    return float(kept[best].min() / len(figures)), float(kept.sum() / len(figures))
 
 
 def ranks_hold(world: str, means: str, count: int, k: int, n: int) -> float:
@@ -342,20 +324,6 @@ def misses_of_documents(documents: int, spread: float, count: int) -> tuple[floa
 # The tables
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str | float | tuple[float, ...]]]) -> None:
-    """Print a table; proportions as per cent."""
-    print("| " + " | ".join(head) + " |\n|" + " --- |" * len(head))
-    for row in rows:
-        print("| " + " | ".join(map(_cell, row)) + " |", flush=True)
-    print()
-
-
-def _cell(value: str | float | tuple[float, ...]) -> str:
-    if isinstance(value, tuple):
-        return " / ".join(map(_cell, value))
-    return value if isinstance(value, str) else f"{100 * value:.1f}"
-
-
 def of_plans(count: int) -> None:
     print("Power of a new study, planned from a pilot / pilots after which the assured number has a power of 80 %\n")
     table(["pilot", *WORLDS], ([f"{n} seeds", *(power_of_planned(w, count, n) for w in WORLDS)] for n in SEEDS))
@@ -427,7 +395,10 @@ def of_best(count: int) -> None:
     table(
         ["schemes, seeds, truth", *WORLDS],
         (
-            [f"{k}, {n}, {means}", *(_kept(best_kept(w, means, count // (4 if k < 10 else 40), k, n)) for w in WORLDS)]
+            [
+                f"{k}, {n}, {means}",
+                *(_share_and_size(best_kept(w, means, count // (4 if k < 10 else 40), k, n)) for w in WORLDS),
+            ]
             for k in (4, 18)
             for n in SEEDS
             for means in MEANS
@@ -441,7 +412,10 @@ def of_best(count: int) -> None:
     print("The same of four schemes that solve a task or not\n")
     table(
         ["seeds", *solving],
-        ([str(n), *(_kept(best_solver_kept(of, count // 8, n)) for of in solving.values())] for n in (3, 5, 8)),
+        (
+            [str(n), *(_share_and_size(best_solver_kept(of, count // 8, n)) for of in solving.values())]
+            for n in (3, 5, 8)
+        ),
     )
 
 
@@ -495,7 +469,7 @@ def of_documents(count: int) -> None:
     table(["documents", *map(str, spreads)], rows)
 
 
-def _kept(found: tuple[float, float]) -> str:
+def _share_and_size(found: tuple[float, float]) -> str:
     return f"{100 * found[0]:.1f} / {found[1]:.1f}"
 
 
