@@ -16,22 +16,26 @@ from poslab.tasks.bits import Majority
 from poslab.tasks.fixed_distance import Back, Indirect
 from poslab.tasks.recall import DistantRecall, Recall
 from poslab.tasks.state_tracking import Counter, FlipFlop
-from poslab.tasks.transcription import Copy
+from poslab.tasks.transcription import Copy, Transcription
 
 LENGTHS = {"min_length": 4, "max_length": 8, "test_lengths": [8, 12]}
 
 
-# The oracles: (what is read, settings) -> {place: answer}. Of a line that is written, `reads` holds the answer, too:
-# they look at what stands before SEP only.
+# The oracles: (what is read, settings) -> {place: answer}. Of a line that is written, `reads` holds the answer, too,
+# one token after its question: they compute it from what stands before SEP only.
 
 
 def _written(reads: list[str], answer: list[str], sep: str = "SEP") -> dict[int, str]:
-    return {reads.index(sep) + i: symbol for i, symbol in enumerate([*answer, "EOS"])}
+    first = reads.index(sep)
+    assert reads[first + 1 :] == answer
+    return {first + i: symbol for i, symbol in enumerate([*answer, "EOS"])}
 
 
-def _line(reads: list[str]) -> list[str]:
-    assert reads[0] == "BOS"
-    return reads[1 : reads.index("SEP")]
+def _line(reads: list[str], task: Transcription) -> list[str]:
+    begin, *line = reads[: reads.index("SEP")]
+    assert begin == "BOS"
+    assert len({*line}) == len(line) or not task.unique
+    return line
 
 
 def _back(reads: list[str], task: Back) -> dict[int, str]:
@@ -123,8 +127,8 @@ ORACLES = {
     "addition": _addition,
     "back": _back,
     "distant_recall": _distant_recall,
-    "copy": lambda reads, task: _written(reads, _line(reads)),
-    "copy_repeats": lambda reads, task: _written(reads, _line(reads)),
+    "copy": lambda reads, task: _written(reads, _line(reads, task)),
+    "copy_repeats": lambda reads, task: _written(reads, _line(reads, task)),
     "counter": _counter,
     "flip_flop": _flip_flop,
     "indirect": _indirect,
@@ -132,8 +136,8 @@ ORACLES = {
     "missing_duplicate": _missing_duplicate,
     "parity": _parity,
     "recall": _recall,
-    "reverse": lambda reads, task: _written(reads, _line(reads)[::-1]),
-    "sort": lambda reads, task: _written(reads, list(map(str, sorted(map(int, _line(reads)))))),
+    "reverse": lambda reads, task: _written(reads, _line(reads, task)[::-1]),
+    "sort": lambda reads, task: _written(reads, list(map(str, sorted(map(int, _line(reads, task)))))),
 }
 
 
@@ -157,10 +161,8 @@ def test_majority_has_any_number_of_ones_as_often() -> None:
 
 OTHER_SETTINGS = [
     ("back", {"match": True, "steps": 5, "vocabulary": 3}),
-    (
-        "indirect",
-        {"vocabulary": 52, "shift": 15, "questions": 1, "min_length": 20, "max_length": 40, "test_lengths": [52]},
-    ),
+    ("copy", {"vocabulary": 60}),  # as many as the longest line has
+    ("indirect", {"vocabulary": 52, "shift": 15, "questions": 1, "max_length": 40, "test_lengths": [52]}),
     ("recall", {"repeated": 2}),
 ]
 
@@ -176,18 +178,6 @@ def test_every_answer_is_the_oracles(name: str, settings: dict[str, object]) -> 
             assert examples.tokens.dtype == examples.targets.dtype == torch.int64
             for reads, says in _rows(task, examples):
                 assert says == ORACLES[name](reads, variant)
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_an_answer_is_read_only_after_it_was_asked(name: str) -> None:
-    """Written answers are read one token after their question."""
-    task = make_task(name)
-    for reads, says in _rows(task, task.batch(torch.Generator().manual_seed(3), 20, task.max_length)):
-        if not {"SEP", "="} & set(reads):
-            continue
-        first = min(says)
-        assert set(says) == set(range(first, len(reads)))
-        assert reads[first + 1 :] == [says[i] for i in range(first, len(reads) - 1)]
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -251,11 +241,6 @@ def test_chance_is_what_counting_symbols_gives(name: str) -> None:
     asked = targets[targets != IGNORED]
     share = float(asked.bincount().max() / len(asked))
     assert share == pytest.approx(CHANCE[name], abs=3 * (CHANCE[name] / len(asked)) ** 0.5 + 0.01)
-
-
-def test_different_symbols_fill_a_line_of_all_of_them() -> None:
-    tokens = Copy(vocabulary=12, **LENGTHS).batch(torch.Generator(), 4, 12).tokens
-    assert all(len(set(row)) == 12 for row in tokens[:, 1:13].tolist())
 
 
 def test_a_segment_may_end_anywhere_between_a_pair_and_its_question() -> None:
@@ -345,8 +330,6 @@ def test_coupled_digits_share_a_position() -> None:
         (lambda: FlipFlop(**LENGTHS | {"test_lengths": [9]}), "[9]: 9: lengths must be at least 4 and even"),
         (lambda: FlipFlop(ignore=1.5, **LENGTHS), "ignore=1.5: must be a share"),
         (lambda: Recall(**LENGTHS), "pairs=4: they take 12 tokens, each key asked once, more than length 4"),
-        (lambda: Recall(keys=70_000_000_000, **LENGTHS), "keys=70000000000: must be at most 1048576"),
-        (lambda: Recall(**(LENGTHS | {"test_lengths": [48, 10**9]})), "test_lengths=[48,1000000000]: must be at most"),
         (lambda: Recall(pairs=1, keys=0, **LENGTHS), "keys=0: pairs=1 need 1 different keys"),
         (lambda: DistantRecall(facts=5, **LENGTHS), "facts=5: are asked 4 tokens later: must be at most as many"),
         (lambda: DistantRecall(keys=3, **LENGTHS), "keys=3: facts=4 need as many different keys"),

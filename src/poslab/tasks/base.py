@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 import string
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from poslab.errors import SettingError, require_at_least
@@ -23,7 +23,6 @@ from poslab.tasks.metric import SHARES, Metric
 IGNORED = -100  # torch's own
 VALIDATION_LENGTHS = 8  # at most, spread over those of training
 VALIDATION_EXAMPLES = 64  # at each
-MOST = 2**20  # of anything that a setting counts: more symbols, for one, fill the memory with their names
 TEST_EXAMPLES = 512  # at each length: the standard error of a share is at most 2.2 points
 
 
@@ -54,10 +53,6 @@ class Task:
     validate_every: int = 250  # steps; they are one epoch
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            given = getattr(self, setting.name)
-            if any(isinstance(n, int) and n > MOST for n in (given if isinstance(given, list) else [given])):
-                raise SettingError(setting.name, given, f"must be at most {MOST}")
         require_at_least(self.shortest, min_length=self.min_length)
         require_at_least(1, batch_size=self.batch_size, validate_every=self.validate_every)
         if self.max_length < self.min_length:
@@ -168,9 +163,9 @@ class Task:
         names = ("test", length) if seed is None else ("test", length, seed)
         return self.batch(_generator(*names), TEST_EXAMPLES, length)
 
-    def example(self, length: int | None = None) -> str:
-        """Format one example: its tokens above its targets. length: None for the shortest of training from 4."""
-        length = length or next((n for n in self.lengths if n >= 4), self.lengths[-1])
+    def example(self) -> str:
+        """Format one example, of the shortest length of training from 4: its tokens above its targets."""
+        length = next((n for n in self.lengths if n >= 4), self.lengths[-1])
         tokens, targets, positions = self.batch(_generator("example"), 1, length)
         rows = {"reads": self.words(tokens[0]), "says": self.words(targets[0])}
         if positions is not None:
@@ -188,11 +183,11 @@ def _generator(*names: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:4]))  # torch's generator uses 32 bits of a seed
 
 
-def in_columns(rows: dict[str, list[str]], width: int = 100) -> str:
-    """Format rows below each other in columns, in blocks of lines no wider than that; "..." begins further ones."""
+def in_columns(rows: dict[str, list[str]]) -> str:
+    """Format rows below each other in columns, in blocks of lines of 100 at most; "..." begins further ones."""
     columns = list(zip(*rows.values(), strict=True))
     cell = max(len(text) for column in columns for text in column) + 1
-    a_line, head = max(1, (width - 9) // cell), max(map(len, rows))
+    a_line, head = max(1, 91 // cell), max(map(len, rows))
     head += 4 * (len(columns) > a_line)
     blocks = []
     for start in range(0, len(columns), a_line):

@@ -42,8 +42,8 @@ class Transcription(Task):
         return 2 * length + 2
 
     def answer(self, line: Tensor) -> Tensor:
-        """Return the lines to write (B, n) of lines (B, n)."""
-        raise NotImplementedError
+        """Return the lines to write (B, n) of lines (B, n), by default the same."""
+        return line
 
     def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
         draw = different if self.unique else numbers
@@ -75,9 +75,6 @@ class Copy(Transcription):
 
     unique = True
 
-    def answer(self, line: Tensor) -> Tensor:
-        return line
-
 
 @dataclass(frozen=True, kw_only=True)
 class CopyRepeats(Transcription):
@@ -86,9 +83,6 @@ class CopyRepeats(Transcription):
     What was written last stands many times in the line, so content doesn't tell where one is: positions must be
     counted. No scheme is known to go far beyond its training lengths without hints.
     """
-
-    def answer(self, line: Tensor) -> Tensor:
-        return line
 
 
 @dataclass(frozen=True, kw_only=True)
