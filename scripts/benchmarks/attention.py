@@ -68,7 +68,8 @@ def measure_attention(
         for shape in shapes:
             cases = {name: partial(ask, seconds, name, shape) for name, ask in asks.items() if shape in memory[name]}
             timings = take_turns(cases, rounds if shape[2] < 4096 else math.ceil(rounds / 2))
-            tables.append(_table(shape, timings))
+            title = f"Attention, forward and backward, float32, (B, H, T, Dh) = {shape}"
+            tables.append(beside_flash(title, timings))
     lengths = [shape for shape in (*shapes, long) if shape[0] == 1]
     rows = {name: _memory(peaks, lengths) for name, peaks in memory.items()}
     return [*tables, Table("Peak memory of a forward and backward pass above its inputs, MB", rows)]
@@ -120,16 +121,13 @@ def forward_and_backward(
     return run
 
 
-def _table(shape: Shape, timings: dict[str, Timing]) -> Table:
-    return Table.of(
-        f"Attention, forward and backward, float32, (B, H, T, Dh) = {shape}",
-        timings,
-        {
-            "median ms": lambda t: f"{t.median * 1e3:.1f}",
-            "quartiles": lambda t: t.quartiles(1e3),
-            "x flash": lambda t: f"{t.median / timings[FLASH].median:.2f}",
-        },
-    )
+def beside_flash(title: str, timings: dict[str, Timing]) -> Table:
+    columns: dict[str, Callable[[Timing], str]] = {
+        "median ms": lambda t: f"{t.median * 1e3:.1f}",
+        "quartiles": lambda t: t.quartiles(1e3),
+        "x flash": lambda t: f"{t.median / timings[FLASH].median:.2f}",
+    }
+    return Table.of(title, timings, columns)
 
 
 def _memory(peaks: dict[Shape, int | None], lengths: Sequence[Shape]) -> dict[str, str]:

@@ -1,13 +1,12 @@
 """Benchmark of attention under bfloat16 autocast: time beside torch's flash kernel, and errors against float64."""
 
-from collections.abc import Callable
 from functools import partial
 
 import torch
 
-from benchmarks.attention import FLASH, Shape, forward_and_backward, seconds
+from benchmarks.attention import FLASH, Shape, beside_flash, forward_and_backward, seconds
 from benchmarks.entrants import ours
-from benchmarks.measure import Timing, processes, take_turns
+from benchmarks.measure import processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
 from poslab.training.trainer import keep_freed_memory
@@ -24,16 +23,8 @@ def measure_bfloat16(config: BenchmarkConfig, rounds: int, shape: Shape = SHAPE)
         timings = take_turns(
             {name: partial(ask, seconds, name, shape, torch.bfloat16) for name, ask in asks.items()}, rounds
         )
-    columns: dict[str, Callable[[Timing], str]] = {
-        "median ms": lambda t: f"{t.median * 1e3:.1f}",
-        "quartiles": lambda t: t.quartiles(1e3),
-        "x flash": lambda t: f"{t.median / timings[FLASH].median:.2f}",
-    }
-    table = Table.of(
-        f"Attention, forward and backward, bfloat16, (B, H, T, Dh) = {shape}; errors are root mean squares",
-        timings,
-        columns,
-    )
+    title = f"Attention, forward and backward, bfloat16, (B, H, T, Dh) = {shape}; errors are root mean squares"
+    table = beside_flash(title, timings)
     for name, (of_output, of_gradients) in errors.items():
         table.rows[name] |= {"error": f"{of_output:.1e}", "of gradients": f"{of_gradients:.1e}"}
     return [table]

@@ -39,14 +39,12 @@ class Timing:
         return f"{self.lower * factor:.{digits}f} to {self.upper * factor:.{digits}f}"
 
 
-def take_turns(cases: Mapping[str, Callable[[], float | None]], rounds: int, warmups: int = 1) -> dict[str, Timing]:
-    """Run every case once per round. A case may return the seconds that count; else all of it counts."""
+def take_turns(cases: Mapping[str, Callable[[], float]], rounds: int, warmups: int = 1) -> dict[str, Timing]:
+    """Run every case once per round; each returns its seconds."""
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     for number in range(warmups + rounds):
         for name, run in cases.items():
-            started = time.perf_counter()
-            counted = run()
-            elapsed = time.perf_counter() - started if counted is None else counted
+            elapsed = run()
             if number >= warmups:
                 seconds[name].append(elapsed)
     return {name: Timing.of(values) for name, values in seconds.items()}

@@ -1,6 +1,5 @@
 """Run of the selected benchmark groups, which writes the results so far after each."""
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from benchmarks.settings import BenchmarkConfig
 from benchmarks.small import measure_small
 from benchmarks.startup import measure_startup
 from benchmarks.step import measure_gpt2_step, measure_step
+from poslab.config.files import require_writable
 from poslab.errors import SettingError
 from poslab.runs.checkpoint import choose_device
 
@@ -33,7 +33,11 @@ MEASURES: dict[str, tuple[Callable[[BenchmarkConfig, int], list[Table]], int]] =
 def run_benchmark(config: BenchmarkConfig, command: str) -> None:
     """Measure, print and write. Raises SettingError for a folder that can't be used, and where there is no such GPU."""
     choose_device(config.device)
-    folder = _new_folder(config.out)
+    folder = Path(config.out or f"runs/benchmark-{time.strftime('%Y%m%d-%H%M%S')}").expanduser()
+    require_writable("out", folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise SettingError("out", str(folder), "is not empty; name a new folder, or an empty one")
     tables: list[Table] = []
     for group in config.groups:
         measure, rounds = MEASURES[group]
@@ -43,14 +47,3 @@ def run_benchmark(config: BenchmarkConfig, command: str) -> None:
             tables.append(table)
         write(folder, tables, command)
     print(f"\nwritten  {folder / 'benchmark.md'} and {folder / 'benchmark.json'}")
-
-
-def _new_folder(out: str | None) -> Path:
-    folder = Path(os.path.expanduser(out)) if out else Path("runs") / f"benchmark-{time.strftime('%Y%m%d-%H%M%S')}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise SettingError("out", str(folder), "is not empty; name a new folder, or an empty one")
-    except OSError as error:
-        raise SettingError("out", str(folder), f"can't be written: {error.strerror}") from error
-    return folder

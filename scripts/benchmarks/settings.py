@@ -41,5 +41,3 @@ class BenchmarkConfig(Limited):
         super().__post_init__()
         if self.device == "cuda" and (others := [group for group in self.groups if group not in ON_CUDA]):
             raise SettingError("device", "cuda", f"isn't for {', '.join(others)}; valid: groups=[{','.join(ON_CUDA)}]")
-        if not self.groups:
-            raise SettingError("groups", self.groups, f"name at least one of {', '.join(GROUPS)}")

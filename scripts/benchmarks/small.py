@@ -5,7 +5,6 @@ import tempfile
 import time
 from contextlib import redirect_stdout
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -101,12 +100,7 @@ def seconds_in_a_run(name: str, size: Size) -> tuple[list[float], list[float]]:
         begin(module, *batch)
 
     with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        own = (
-            f"pos={ours()[name]}",
-            "threads=1",
-            f"trainer.max_steps={STEPS_OF_A_RUN}",
-            f"run_dir={Path(folder) / 'run'}",
-        )
+        own = (f"pos={ours()[name]}", "threads=1", f"trainer.max_steps={STEPS_OF_A_RUN}", f"run_dir={folder}/run")
         config = parse(compose("train", [*size.settings, *own]))
         with (
             mock.patch.object(LanguageModel, "on_train_batch_start", begin_after_the_loop_s),
