@@ -8,13 +8,15 @@ solved nothing. Costs beside flash attention are those of benchmark.json beside 
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 import pandas as pd
 
 from poslab.config.files import write_whole
-from poslab.config.schemes import parse_scheme, schemes
+from poslab.config.schemes import parse_scheme
 from poslab.positions import ModelShape
 from poslab.positions.contract import initial_tables
 from poslab.report.blocks import Block, Bullets, Cell, Heading, Table, Text
@@ -28,19 +30,34 @@ from studies.tables import BEYOND, SCHEMES, TASKS, TEXTS, trained_length
 FILE, COSTS = "choose.md", "benchmark.json"
 WINDOW = 64  # tokens of the texts' training
 SHAPE = ModelShape(context_length=WINDOW, embed_dim=128, num_layers=2, num_heads=4)  # of their model
+_scheme = cache(parse_scheme)
 _LOSS = LAST_TOKENS_LOSS  # a mean over the window would dilute what comes after the trained length
 _CLEARLY, _APART = 0.1, 0.05  # of a share of examples, and nats: between recipes, and of the worst seed
-# (data, metric, length, heading) of the columns of quality
+
+
+class Column(NamedTuple):
+    """Column of quality: a figure of a task or text at a length."""
+
+    data: str
+    metric: str
+    length: int
+    heading: str
+
+
 _TASKS = [
-    (data, "exact", length, f"{data}, {'in range' if place == 0 else '2 x'}")
+    Column(data, "exact", length, f"{data}, {'in range' if place == 0 else '2 x'}")
     for data in TASKS
     for place, length in enumerate((trained_length(data), BEYOND[data]))
 ]
 _LOSSES = [
-    (data, _LOSS, WINDOW * times, f"{option.replace('_', ' ')}, {'in range' if times == 1 else f'{times} x'}")
+    Column(data, _LOSS, WINDOW * times, f"{option.replace('_', ' ')}, {'in range' if times == 1 else f'{times} x'}")
     for data, option in TEXTS.items()
     for times in (1, 2, 8)
 ]
+_MEANS = (
+    "Means over seeds; in brackets the worst seed, where it is off by 0.05 or more. Bold: may be the best one, as a "
+    "scheme may be whose seeds differ much."
+)
 _CAN_NOT = (
     "The models are small (one or two layers, 64 or 128 dimensions) and trained for minutes: which scheme a large "
     "model needs is another question, and the published answers to it differ.",
@@ -59,8 +76,8 @@ _COSTS = (
 
 def write_choice(table: pd.DataFrame, chosen: Chosen, folder: Path) -> Path:
     """Write the page beside the table of the second stage, and return its file."""
-    costs = read_costs(folder / COSTS) if (folder / COSTS).exists() else {}
-    write_whole(folder / FILE, markdown("Which scheme should I take?", blocks(table, chosen, costs)))
+    page = blocks(table, chosen, read_costs(folder / COSTS))
+    write_whole(folder / FILE, markdown("Which scheme should I take?", page))
     return folder / FILE
 
 
@@ -79,134 +96,109 @@ def read_costs(file: Path) -> dict[str, list[str]]:
 def blocks(table: pd.DataFrame, chosen: Chosen, costs: Mapping[str, Sequence[str]]) -> list[Block]:
     """Return the page. costs: by scheme, as `read_costs` returns."""
     cells = Cells(table)
-    best = {heading: _best(cells, data, metric, length) for data, metric, length, heading in (*_TASKS, *_LOSSES)}
-    counted = [members for heading, members in best.items() if members and not heading.startswith("majority")]
+    best = {column: _best(cells, column) for column in (*_TASKS, *_LOSSES)}
+    counted = [members for column, members in best.items() if column.data != "majority"]
     right = {scheme: _mean_right(cells, scheme) for scheme in SCHEMES}
     order = sorted(SCHEMES, key=lambda scheme: (-sum(scheme in members for members in counted), -right[scheme]))
     wins = [f"{scheme} {sum(scheme in members for members in counted)}" for scheme in order]
-    seeds = {data: _seeds_of(cells, data) for data in (*TASKS, *TEXTS)}
-    there = ", ".join(f"{TEXTS.get(data, data)} (n = {n})" for data, n in seeds.items() if n)
-    missing = ", ".join(TEXTS.get(data, data) for data, n in seeds.items() if not n)
+    seeds = table[table["recipe"] == "chosen"].groupby("data")["seed"].nunique()
+    there = ", ".join(f"{TEXTS.get(data, data)} (n = {seeds[data]})" for data in (*TASKS, *TEXTS))
+    of_texts = "Texts: loss of the last 32 characters of a window, nats per character"
     return [
-        Text(
-            f"By each scheme's chosen recipe ([how](README.md), [which](recipes.csv)): {there}."
-            + f" Not run yet: {missing}." * bool(missing)
-        ),
+        Text(f"By each scheme's chosen recipe ([how](README.md), [which](recipes.csv)): {there}."),
         Text(
             f"Of {len(counted)} columns below, without those of `majority`, where position decides nothing, a scheme "
             f"may be the best one in (95 % confidence for each column): {', '.join(wins)}."
         ),
-        *_quality("Tasks: share of examples with all answers right", cells, _TASKS, order, best),
-        *_quality("Texts: loss of the last 32 characters of a window, nats per character", cells, _LOSSES, order, best),
-        *_both_recipes(cells),
+        _quality("Tasks: share of examples with all answers right", _TASKS, cells, order, best, _MEANS),
+        _quality(of_texts, _LOSSES, cells, order, best, f"{_MEANS} Can't: beyond the longest input."),
+        _both_recipes(cells),
         _facts(order, chosen, costs),
         Heading("What these tables can't say", [Bullets(_CAN_NOT)]),
     ]
 
 
-def _seeds_of(cells: Cells, data: str) -> int:
-    """Return how many seeds of the second stage there are."""
-    of = cells.table
-    return int(of.loc[(of["data"] == data) & (of["recipe"] == "chosen"), "seed"].nunique())
-
-
 def _mean_right(cells: Cells, scheme: str) -> float:
     """Return the mean share of right examples over the columns of tasks, which decides between equals."""
-    found = [_of_seeds(cells, data, scheme, metric, length) for data, metric, length, _ in _TASKS]
-    return fmean([fmean(figures.values()) for figures in found if figures] or [0.0])
+    return fmean(fmean(_of_seeds(cells, scheme, column).values()) for column in _TASKS)
 
 
-def _best(cells: Cells, data: str, metric: str, length: int) -> tuple[str, ...]:
-    """Return the schemes of which each may be the best one of those that read the length; none where a figure is
-    missing."""
-    figures = {
-        scheme: _of_seeds(cells, data, scheme, metric, length) for scheme in SCHEMES if _reads(scheme, metric, length)
-    }
-    if not all(figures.values()):
-        return ()
-    return best_set(figures, lower=metric == _LOSS, proportion=metric != _LOSS).members
+def _best(cells: Cells, column: Column) -> tuple[str, ...]:
+    """Return the schemes of which each may be the best one of those that read the length."""
+    figures = {scheme: _of_seeds(cells, scheme, column) for scheme in SCHEMES if _reads(scheme, column)}
+    return best_set(figures, lower=column.metric == _LOSS, proportion=column.metric != _LOSS).members
 
 
-def _reads(scheme: str, metric: str, length: int) -> bool:
+def _reads(scheme: str, column: Column) -> bool:
     """Return whether the scheme takes inputs of the length at all; of tasks, whose models are built for it, all do."""
-    longest = parse_scheme(schemes()[scheme]).max_length(SHAPE)
-    return metric != _LOSS or longest is None or length <= longest
+    longest = _scheme(scheme).max_length(SHAPE)
+    return column.metric != _LOSS or longest is None or column.length <= longest
 
 
-def _of_seeds(
-    cells: Cells, data: str, scheme: str, metric: str, length: int, recipe: str = "chosen"
-) -> dict[int, float]:
+def _of_seeds(cells: Cells, scheme: str, column: Column, recipe: str = "chosen") -> dict[int, float]:
     """Return the figure of each seed."""
-    of = cells.table
-    losses = of.loc[(of["data"] == data) & (of["metric"] == metric) & (of["length"] == length), "value"]
-    lost = float(losses.max()) if metric == _LOSS and len(losses) else 0.0
+    data, metric, length, _ = column
+    of, lost = cells.table, 0.0
+    if metric == _LOSS:
+        losses = of.loc[(of["data"] == data) & (of["metric"] == metric) & (of["length"] == length), "value"]
+        lost = float(losses.max())
     return cells.seeds((data, scheme, recipe), metric, length, lost=lost)
 
 
 def _quality(
     title: str,
+    columns: Sequence[Column],
     cells: Cells,
-    columns: Sequence[tuple[str, str, int, str]],
     order: Sequence[str],
-    best: Mapping[str, Sequence[str]],
-) -> list[Table]:
-    """Return a table of the columns that have seeds of all schemes which read that length; no table without one."""
-    found: dict[str, dict[str, str]] = {}
-    for data, metric, length, heading in columns:
-        reads = [scheme for scheme in order if _reads(scheme, metric, length)]
-        figures = {scheme: _of_seeds(cells, data, scheme, metric, length) for scheme in reads}
-        if all(figures.values()):
-            found[heading] = {scheme: _with_worst([*of.values()], metric) for scheme, of in figures.items()}
+    best: Mapping[Column, Sequence[str]],
+    note: str,
+) -> Table:
+    """Return a table with a row for each scheme, in that order."""
     rows: list[list[str | Cell]] = []
     for scheme in order:
         row: list[str | Cell] = [scheme]
-        for heading, cells_of in found.items():
-            row.append(Cell(cells_of.get(scheme, "can't"), marked=scheme in best[heading]))
+        for column in columns:
+            text = _with_worst(_of_seeds(cells, scheme, column), column) if _reads(scheme, column) else "can't"
+            row.append(Cell(text, marked=scheme in best[column]))
         rows.append(row)
-    note = (
-        "Means over seeds; in brackets the worst seed, where it is off by 0.05 or more. Bold: may be the best one, as "
-        "a scheme may be whose seeds differ much."
-        + " Can't: beyond the longest input."
-        * any(len(of) < len(order) for of in found.values())
-    )
-    return [Table(title, ["scheme", *found], rows, note)] if found else []
+    return Table(title, ["scheme", *(column.heading for column in columns)], rows, note)
 
 
-def _both_recipes(cells: Cells) -> list[Table]:
+def _both_recipes(cells: Cells) -> Table:
     """Return a table of where the means by the two recipes differ by `_CLEARLY` or more."""
     rows: list[list[str | Cell]] = []
-    for data, metric, length, heading in (*_TASKS, *_LOSSES):
+    for column in (*_TASKS, *_LOSSES):
         for scheme in SCHEMES:
-            both = [
-                [*_of_seeds(cells, data, scheme, metric, length, recipe).values()] for recipe in ("default", "chosen")
-            ]
-            if all(both) and abs(fmean(both[0]) - fmean(both[1])) >= _CLEARLY:
-                default_wins = (fmean(both[0]) < fmean(both[1])) == (metric == _LOSS)
-                default, chosen = (_with_worst(figures, metric) for figures in both)
-                rows.append(
-                    [scheme, heading, Cell(default, marked=default_wins), Cell(chosen, marked=not default_wins)]
-                )
+            if not _reads(scheme, column):
+                continue
+            both = [_of_seeds(cells, scheme, column, recipe) for recipe in ("default", "chosen")]
+            gain = fmean(both[1].values()) - fmean(both[0].values())
+            if abs(gain) >= _CLEARLY:
+                default_wins = (gain > 0) == (column.metric == _LOSS)
+                default, chosen = (_with_worst(figures, column) for figures in both)
+                cells_of_both = Cell(default, marked=default_wins), Cell(chosen, marked=not default_wins)
+                rows.append([scheme, column.heading, *cells_of_both])
     title = f"Where the two recipes differ by {_CLEARLY} or more"
-    return [Table(title, ["scheme", "", "default", "chosen"], rows, "Bold: the better mean.")] if rows else []
+    return Table(title, ["scheme", "", "default", "chosen"], rows, "Bold: the better mean.")
 
 
-def _with_worst(figures: Sequence[float], metric: str) -> str:
+def _with_worst(by_seed: Mapping[int, float], column: Column) -> str:
     """Return the mean, and that of the worst seed where it is another one."""
-    mean, worst = fmean(figures), max(figures) if metric == _LOSS else min(figures)
-    digits = ".3f" if metric == _LOSS else ".2f"
+    figures, digits = by_seed.values(), ".3f" if column.metric == _LOSS else ".2f"
+    mean, worst = fmean(figures), max(figures) if column.metric == _LOSS else min(figures)
     return format(mean, digits) + f" ({worst:{digits}})" * (abs(worst - mean) >= _APART)
 
 
 def _facts(order: Sequence[str], chosen: Chosen, costs: Mapping[str, Sequence[str]]) -> Table:
     rows: list[list[str | Cell]] = []
     for name in order:
-        scheme = parse_scheme(schemes()[name])
+        scheme = _scheme(name)
         tables = initial_tables(scheme, SHAPE)
         longest, same = scheme.max_length(SHAPE), scheme.hf_equivalent(tables, SHAPE)
         rows.append(
             [
                 name,
-                *costs.get(name, [""] * len(_COSTS)),
+                *costs[name],
                 f"{sum(table.numel() for table in tables.values()):,}",
                 "any" if longest is None else f"{longest:,}",
                 "slides" if scheme.shift_invariant else "begins anew",
@@ -214,10 +206,7 @@ def _facts(order: Sequence[str], chosen: Chosen, costs: Mapping[str, Sequence[st
                 *_recipes(name, chosen),
             ]
         )
-    shown = [place for place in range(len(_FACTS)) if any(row[place] for row in rows)]
-    columns, notes = [[*_FACTS][place] for place in shown], [[*_FACTS.values()][place] for place in shown]
-    rows = [[row[place] for place in shown] for row in rows]
-    return Table("Cost, limits and recipe", columns, rows, " ".join(filter(None, notes)))
+    return Table("Cost, limits and recipe", [*_FACTS], rows, " ".join(filter(None, _FACTS.values())))
 
 
 def _recipes(scheme: str, chosen: Chosen) -> list[str]:

@@ -15,7 +15,7 @@ from studies.tables import BEYOND, CONTROL, SCHEMES, TEXTS, TWIN
 
 FILE = "figure.png"
 RECIPES = {"default": "white", "chosen": "#0072B2"}  # and what fills their dots
-_COLUMNS = 4
+_NAMES = [*SCHEMES, TWIN]
 
 
 def write_figure(table: pd.DataFrame, folder: Path) -> Path:
@@ -25,28 +25,19 @@ def write_figure(table: pd.DataFrame, folder: Path) -> Path:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw a panel for each task and text that has seeds: their means by both recipes, and each seed as a small dot."""
+    """Draw a panel for each task and text: the means by both recipes, and each seed as a stroke."""
     cells = Cells(table)
-    found = {title: _by_recipe(cells, data, metric, length) for title, data, metric, length in _panels()}
-    panels = {title: figures for title, figures in found.items() if any(map(any, figures.values()))}
-    rows = -(-len(panels) // _COLUMNS) or 1
-    figure = Figure(figsize=(3 * min(_COLUMNS, len(panels) or 1) + 0.8, 3.1 * rows), layout="constrained")
-    grid = figure.subplots(rows, min(_COLUMNS, len(panels) or 1), sharey=True, squeeze=False).flatten()
-    for axes, (title, figures) in zip(grid, panels.items(), strict=False):
-        _draw_panel(axes, figures)
-        if title.endswith("right"):
+    figure = Figure(figsize=(12.8, 6.2), layout="constrained")
+    grid = figure.subplots(2, 4, sharey=True).flatten()
+    for axes, (title, data, metric, length) in zip(grid, _panels(), strict=True):
+        _draw_panel(axes, _by_recipe(cells, data, metric, length))
+        if metric == "exact":
             axes.set_xlim(-0.04, 1.04)
         axes.set_title(title, fontsize=9)
-    for axes in grid[len(panels) :]:
-        axes.set_axis_off()
-    grid[0].set_yticks(range(len(_names())), _names())
+    grid[0].set_yticks(range(len(_NAMES)), _NAMES)
     grid[0].invert_yaxis()
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     return figure
-
-
-def _names() -> list[str]:
-    return [*SCHEMES, TWIN]
 
 
 def _panels() -> list[tuple[str, str, str, int]]:
@@ -66,7 +57,7 @@ def _by_recipe(cells: Cells, data: str, metric: str, length: int) -> dict[str, l
     return {
         recipe: [
             [*filter(math.isfinite, cells.seeds((data, scheme, recipe), metric, length, lost=lost).values())]
-            for scheme in _names()
+            for scheme in _NAMES
         ]
         for recipe in RECIPES
     }

@@ -1,17 +1,17 @@
 """The study "scheme or recipe?": tables, the rule that chooses recipes, and hypotheses where the truth is known."""
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from common import RunScript, assert_refused, composed
+from common import REPOSITORY, RunScript, assert_refused, composed
 from runs_to_compare import change_config, write_task_run
 from scipy import stats
 
@@ -21,11 +21,11 @@ from poslab.errors import UserError
 from poslab.runs.load import read_runs
 from poslab.runs.plan import PlannedGroup, add_to_plan, keys_of
 from poslab.statistics.table import BEST_VALIDATION_LOSS, DIVERGED, read_table
-from poslab.tasks.metric import LAST_TOKENS_LOSS
 from studies import choice, figure, hypotheses, recipes, tables
 from studies.hypotheses import NOT_SHOWN, NOT_TESTED, OPPOSITE, SHOWN
-from studies.tables import CHOOSING, CONFIRMING, CONFIRMING_TEXTS, COUNTED, SCHEMES, TASKS, TEXTS, Recipe
+from studies.tables import CHOOSING, CONFIRMING, COUNTED, SCHEMES, TASKS, TEXTS, Recipe
 
+STUDY = REPOSITORY / "data/studies/scheme-or-recipe"
 Figure = Callable[[str, int], float]  # by scheme and seed
 
 
@@ -219,8 +219,7 @@ def test_the_recipe_with_the_lowest_mean_loss_is_chosen() -> None:
 
 def test_the_second_stage_trains_what_was_chosen(tmp_path: Path) -> None:
     """In experiments that are written; those of the repository are as the chosen recipes there say."""
-    folder = Path(__file__).parents[2] / "data" / "studies" / "scheme-or-recipe"
-    recipes.write_experiments(recipes.read_chosen(folder), tmp_path)
+    recipes.write_experiments(recipes.read_chosen(STUDY), tmp_path)
     for name in ("confirming", "texts_confirming"):
         assert (tmp_path / f"{name}.yaml").read_text() == (CONFIGS / "experiment/study" / f"{name}.yaml").read_text()
     chosen = {(data, scheme): Recipe(2e-3, 0.02) for data in (*TASKS, *TEXTS) for scheme in SCHEMES}
@@ -315,74 +314,58 @@ def test_one_seed_chooses_for_tasks_but_not_for_texts() -> None:
     assert [*recipes.choose(pd.DataFrame(losses))["data"]] == ["back"]
 
 
-# The page for who has to pick a scheme
+# The page and the figure for who has to pick a scheme
 
 
-def test_the_page_of_a_choice(tmp_path: Path) -> None:
-    """The one that is best in most columns is the first; a column that no seeds fill is left out."""
-    rows = [
-        row(data, scheme, "chosen", seed, LAST_TOKENS_LOSS, loss + 0.001 * noise(data, scheme, seed), length=512)
-        for data in TEXTS
-        for scheme, loss in zip(SCHEMES, count(2.0, 0.1), strict=False)
-        for seed in CONFIRMING_TEXTS
-    ]
-    of_texts = pd.DataFrame(rows).astype({"length": "Int64"})
-    step = {"poslab fire": {"x the bare loop's time": "1.2"}}
-    costs = [
-        {"title": "Training step on one thread, a task's model, float32", "rows": {"poslab t5": step["poslab fire"]}},
-        {"title": "Training step on one thread, characters, float32", "rows": step},
-        {"title": "Attention, float32, (B, H, T, Dh) = (1, 4, 2048, 64)", "rows": {"poslab fire": {"x flash": "4.51"}}},
-        {"title": "Attention, float32, (B, H, T, Dh) = (1, 4, 4096, 64)", "rows": {"poslab fire": {"x flash": "5.1"}}},
-        {"title": "Peak memory above the inputs, MB", "rows": {"poslab fire": {"T = 2048": "165"}}},
-    ]
-    (tmp_path / choice.COSTS).write_text(json.dumps({"tables": costs}))
-    chosen = {("back", "fire"): Recipe(2e-3, 0.05, 8.0), ("tinyshakespeare.txt", "fire"): Recipe(1e-3, 0.02)}
-    of_texts.loc[len(of_texts) - 1, ["value", "status"]] = [
-        np.nan,
-        "diverged",
-    ]  # the last scheme's last seed, on Python
-    page = choice.write_choice(pd.concat([confirming(), of_texts]), chosen, tmp_path).read_text()
-    assert "| fire | **0.90** | **0.99** | **0.95** | **0.75** |\n| nope |" in page
-    assert re.search(r"\| nope \| \*\*2\.00\d\*\* \| \*\*2\.00\d\*\* \|\n", page)
-    assert "| absolute | can't | can't |\n" in page  # no longer inputs than those of training
-    assert "| fire | 1.2 | 4.51 | 165 | 396 | any | begins anew | with poslab | 0.002 | 0.001 | back |\n" in page
+@pytest.fixture
+def second() -> pd.DataFrame:
+    """The study's own second stage."""
+    return tables.read(STUDY / "runs.csv.gz")
 
 
-def test_the_page_shows_where_recipes_differ(tmp_path: Path) -> None:
-    losses = {"default": {"t5": 1.7, "rope": 2.05}, "chosen": {"t5": 2.0, "rope": 2.0}}
-    rows = [
-        row("python_library", scheme, recipe, seed, LAST_TOKENS_LOSS, loss + 0.1 * (seed == 101), length=512)
-        for recipe, of in losses.items()
-        for scheme, loss in of.items()
-        for seed in CONFIRMING_TEXTS
-    ]
-    of_texts = pd.DataFrame(rows).astype({"length": "Int64"})
-    of_tasks = confirming(back_chosen=lambda scheme, seed: 0.45)
-    of_tasks = of_tasks[of_tasks["scheme"].isin(["nope", "kerple", "shaw"])]  # 0, 0.8 and 0.7 by the default recipe
-    of_tasks.loc[(of_tasks["scheme"] == "kerple") & (of_tasks["data"] == "back"), "value"] = 0.8
-    page = choice.write_choice(pd.concat([of_tasks, of_texts]), {}, tmp_path).read_text()
-    _, section = page.split("## Where the two recipes differ by 0.1 or more")
-    found = [line.split(" | ") for line in section.split("##")[0].splitlines() if line.startswith("| ")][2:]
-    assert [line[:2] for line in found] == [
-        ["| nope", "back, 2 x"],
-        ["| shaw", "back, 2 x"],
-        ["| t5", "python library, 8 x"],
-    ]
-    assert re.fullmatch(r"\*\*0\.(69|70|71)\*\*", found[1][2])
-    assert re.fullmatch(r"0\.4[456] \|", found[1][3])
-    assert found[2][2:] == ["**1.717 (1.800)**", "2.017 (2.100) |"]
+def mean_of(table: pd.DataFrame, recipe: str = "chosen") -> "pd.Series[float]":
+    """By scheme, task or text, metric and length."""
+    return table[table["recipe"] == recipe].groupby(["scheme", "data", "metric", "length"])["value"].mean()
 
 
-def test_the_figure_shows_both_recipes_where_there_are_seeds(tmp_path: Path) -> None:
-    table = confirming(back_chosen=lambda scheme, seed: 0.25)
-    table = table[table["data"].isin(["back", "majority"])]
-    table.loc[(table["scheme"] == "fire") & (table["data"] == "back"), ["value", "status"]] = [pd.NA, DIVERGED]
-    panels = {axes.get_title(): axes for axes in figure.draw(table).axes if axes.get_title()}
-    assert [*panels] == ["back, 2 x: examples right", "majority, 2 x: examples right"]
-    default, chosen = (
-        line.get_xdata() for line in panels["back, 2 x: examples right"].lines if line.get_marker() == "o"
-    )
-    assert default[SCHEMES.index("t5")] == pytest.approx(SCHEMES.index("t5") / 10, abs=0.02)
-    assert chosen[SCHEMES.index("t5")] == pytest.approx(0.25, abs=0.02)
-    assert chosen[SCHEMES.index("fire")] == 0
-    assert figure.write_figure(table, tmp_path).read_bytes() == figure.write_figure(table, tmp_path).read_bytes()
+def test_the_page_says_what_the_tables_say(second: pd.DataFrame, tmp_path: Path) -> None:
+    shutil.copy(STUDY / choice.COSTS, tmp_path)
+    page = choice.write_choice(second, recipes.read_chosen(STUDY), tmp_path).read_text()
+    means = mean_of(second)
+    assert page == (STUDY / choice.FILE).read_text()
+    parts = page.split("\n## ")
+    for section, columns in zip(parts[1:3], (choice._TASKS, choice._LOSSES), strict=True):
+        rows = {line.split(" | ")[0]: line.split(" | ")[1:] for line in section.splitlines() if line.startswith("| ")}
+        for scheme in SCHEMES:
+            for column, cell in zip(columns, rows[f"| {scheme}"], strict=True):
+                shown = math.nan if "can't" in cell else float(re.search(r"[\d.]+", cell)[0])
+                expected = means.get((scheme, *column[:3]), math.nan)
+                assert shown == pytest.approx(expected, abs=0.006, nan_ok=True)
+    costs = json.loads((STUDY / choice.COSTS).read_text())["tables"]
+    rows = {one["title"]: one["rows"]["poslab fire"] for one in costs if "poslab fire" in one["rows"]}
+    step = next(row for title, row in rows.items() if "characters" in title)["x the bare loop's time"]
+    attention = rows["Attention, forward and backward, float32, (B, H, T, Dh) = (1, 4, 2048, 64)"]["x flash"]
+    assert f"| fire | {step} | {attention} |" in page
+
+
+def test_a_diverged_run_has_the_highest_loss_of_its_text(second: pd.DataFrame) -> None:
+    column = choice._LOSSES[-1]
+    same = (second["data"] == column.data) & (second["metric"] == column.metric) & (second["length"] == column.length)
+    lost = same & (second["scheme"] == "alibi") & (second["recipe"] == "chosen") & (second["seed"] == 101)
+    highest = second.loc[same & ~lost, "value"].max()
+    second.loc[lost, ["value", "status"]] = [np.nan, DIVERGED]
+    by_seed = choice._of_seeds(hypotheses.Cells(second), "alibi", column)
+    assert by_seed[101] == highest
+    assert choice._with_worst(by_seed, column).endswith(f" ({highest:.3f})")
+
+
+def test_the_figure_shows_both_recipes(second: pd.DataFrame, tmp_path: Path) -> None:
+    second.loc[(second["scheme"] == "fire") & (second["data"] == "back"), ["value", "status"]] = [np.nan, DIVERGED]
+    panels = {axes.get_title(): axes for axes in figure.draw(second).axes}
+    assert [*panels] == [title for title, *_ in figure._panels()]
+    lines = panels["back, 2 x: examples right"].lines
+    for recipe, line in zip(("default", "chosen"), (line for line in lines if line.get_marker() == "o"), strict=True):
+        means = mean_of(second, recipe)
+        for scheme, shown in zip(SCHEMES, line.get_xdata(), strict=False):
+            assert shown == (0 if scheme == "fire" else pytest.approx(means[scheme, "back", "exact", 64]))
+    assert figure.write_figure(second, tmp_path).read_bytes() == figure.write_figure(second, tmp_path).read_bytes()
