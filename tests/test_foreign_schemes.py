@@ -9,17 +9,15 @@ from pathlib import Path
 import pytest
 from common import REPOSITORY
 
-# As whoever adds them would write their yaml: one with tables of every layer, one that ends, one that decays fast, one
-# whose tokens bring something along, one that is no function of the distance, one that learns a number per head, one
-# that mixes heads and has a name near another's, one whose gradient cancels, one whose rotation looks at the token.
+# As whoever adds them would write their yaml: one with tables of every layer, one that ends, one that decays fast and
+# has a name near another's, one whose tokens bring something along, one that is no function of the distance, one whose
+# gradient cancels, one whose rotation looks at the token.
 FOREIGN = {
     "per_layer": "_target_: poslab.positions.foreign_schemes.PerLayerBias\nreach: 20\n",
     "bounded": "_target_: poslab.positions.foreign_schemes.BoundedKeys\nstd: 0.5\n",
-    "fast": "_target_: poslab.positions.foreign_schemes.FastDecay\nslope: 4.0\n",
+    "rope2": "_target_: poslab.positions.foreign_schemes.FastDecay\nslope: 4.0\n",
     "gated": "_target_: poslab.positions.foreign_schemes.Gated\ngain: 2.0\n",
     "stretched": "_target_: poslab.positions.foreign_schemes.Stretched\n",
-    "learned_slopes": "_target_: poslab.positions.foreign_schemes.LearnedSlopes\n",
-    "rope2": "_target_: poslab.positions.foreign_schemes.AcrossHeads\nwidth: 32\n",
     "sharpened": "_target_: poslab.positions.foreign_schemes.Sharpened\n",
     "turned_by_tokens": "_target_: poslab.positions.foreign_schemes.TurnedByTokens\n",
 }

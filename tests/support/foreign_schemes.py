@@ -153,24 +153,6 @@ class Stretched(PositionScheme):
 
 
 @dataclass(frozen=True)
-class LearnedSlopes(PositionScheme):
-    """ALiBi whose slopes are learned: one number per head, the same in all layers, and pictures without captions."""
-
-    share_layers = True
-
-    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
-        return {"slopes": 2.0 ** -torch.linspace(1, 8, shape.num_heads)}
-
-    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
-        distance = torch.arange(distances.start, distances.stop, device=tables["slopes"].device).abs()
-        return RelativeTerms(distances[0], distances[-1], bias=-tables["slopes"][:, None] * distance)
-
-    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        lines = {"all layers": tables["slopes"].float()}
-        return {"slopes": Curves("Slopes", "head", "slope", list(range(shape.num_heads)), lines)}
-
-
-@dataclass(frozen=True)
 class Abacus(PositionScheme):
     """A digit's place in its number, counted from its beginning (after McLeish et al. 2024); ids below `digits` are."""
 
@@ -196,25 +178,6 @@ class Fractional(Rotary):
 
     def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor:
         return (4 * shape.context_length * torch.rand(length, generator=generator, dtype=torch.float64)).sort().values
-
-
-@dataclass(frozen=True)
-class AcrossHeads(PositionScheme):
-    """Scores and a bias of all heads, put through a small network together (after DAPE, Zheng et al. 2024)."""
-
-    width: int = 32
-
-    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
-        layers, heads = shape.num_layers, shape.num_heads
-        into = torch.randn(layers, self.width, 2 * heads) / (2 * heads) ** 0.5
-        return {"into": into, "out": torch.randn(layers, heads, self.width) / self.width**0.5}
-
-    def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
-        bias = -(1 + (tile.i - tile.j).abs()).log().to(tile.scores.dtype).expand_as(tile.scores)
-        both = torch.cat([tile.scores.masked_fill(~tile.seen, 0.0), bias], 1)  # (B, 2 H, m, n)
-        linear, dtype = torch.nn.functional.linear, tile.scores.dtype
-        hidden = linear(both.movedim(1, -1), tables["into"][layer].to(dtype)).tanh()  # (B, m, n, width)
-        return tile.scores + bias + linear(hidden, tables["out"][layer].to(dtype)).movedim(-1, 1)
 
 
 @dataclass(frozen=True)
