@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
-from common import SMOKE, compose_config
-from hydra import compose, initialize_config_dir
+from common import SMOKE, compose_config, composed
 from omegaconf import OmegaConf
 from torch.utils.tensorboard import SummaryWriter
 from yaml import CSafeDumper as Dumper
@@ -27,7 +26,6 @@ from poslab.comparison import pairs
 from poslab.comparison.answers import answers, further
 from poslab.comparison.compare import Comparison, compare_table
 from poslab.comparison.groups import Group
-from poslab.config.files import CONFIGS
 from poslab.config.overrides import parse_arguments
 from poslab.config.schemes import part_of
 from poslab.config.scripts import CompareConfig
@@ -251,11 +249,8 @@ def compare(
     (comparison,) = compare_table(made.table, CompareConfig(**settings), made.runs)[0].values()
     published = checked(pd.read_csv(io.StringIO(made.table.to_csv(index=False)), dtype=str, keep_default_na=False))
     (again,) = compare_table(published, CompareConfig(**settings))[0].values()
-    assert [*sentences(again), *answers(again), *again.caveats] == [
-        *sentences(comparison),
-        *answers(comparison),
-        *comparison.caveats,
-    ]
+    said, said_again = ([*sentences(one), *answers(one), *one.caveats] for one in (comparison, again))
+    assert said_again == said
     return comparison
 
 
@@ -268,15 +263,12 @@ def group_of(folder: Path) -> Group:
     return group
 
 
-def repeated(command: str, cwd: Path | None = None) -> dict[str, Any]:
+def repeated(command: str) -> dict[str, Any]:
     """Return the configuration that the command composes, for its first seed."""
     words = shlex.split(command)
     assert words[:2] == ["poslab", "train"] or words[1].endswith("scripts/train.py")
     overrides = [re.sub(r"^(seed=\d+),.*", r"\1", word) for word in words[2:] if word != "-m"]
-    overrides = parse_arguments(overrides).overrides
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = compose("train", overrides)
-    return parse(config).plain
+    return parse(composed(*parse_arguments(overrides).overrides)).plain
 
 
 def report_of(folder: Path, **settings: Any) -> Path:
