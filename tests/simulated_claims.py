@@ -115,13 +115,13 @@ class Found:
     low: Array
     high: Array
 
-    def false(self, truth: Array) -> float:
-        """Return the proportion of pages with a claim that is not so. truth: true differences (tests)."""
-        return float(((self.signs != 0) & (self.signs != np.sign(truth))).any(1).mean())
+    def false(self, truth: Array) -> Array:
+        """Return of each page whether a claim is not so. truth: true differences (tests)."""
+        return ((self.signs != 0) & (self.signs != np.sign(truth))).any(1)
 
-    def missing(self, truth: Array) -> float:
-        """Return the proportion of pages on which some interval beside a claim misses the true difference."""
-        return float(((self.signs != 0) & ((truth < self.low) | (truth > self.high))).any(1).mean())
+    def missing(self, truth: Array) -> Array:
+        """Return of each page whether some interval beside a claim misses the true difference."""
+        return ((self.signs != 0) & ((truth < self.low) | (truth > self.high))).any(1)
 
 
 def find(losses: Array, pairs: Pairs, *, limited: bool = True, looks: int = 1) -> Found:
@@ -183,11 +183,9 @@ def rates(
     """Return the proportions of pages with any false claim, and with an interval beside a claim that misses."""
     effects = effects or (0.0,) * size.schemes
     truth = np.tile([effects[b] - effects[a] for a, b in size.pairs], size.sections)
-    found = [
-        (of.false(truth), of.missing(truth), len(of.signs)) for of in pages(draw, size, count, effects, limited=limited)
-    ]
-    false, missing, counts = np.array(found).T
-    return float(np.average(false, weights=counts)), float(np.average(missing, weights=counts))
+    found = [(of.false(truth), of.missing(truth)) for of in pages(draw, size, count, effects, limited=limited)]
+    false, missing = map(np.concatenate, zip(*found, strict=True))
+    return float(false.mean()), float(missing.mean())
 
 
 def false_among_claims(seeds: int, effect: float, count: int, *, limited: bool = True) -> float:
@@ -203,9 +201,8 @@ def false_among_claims(seeds: int, effect: float, count: int, *, limited: bool =
 def shown(draw: Draw, size: Size, count: int, effect: float) -> float:
     """Return the proportion of pages that claim a difference of one scheme by `effect` sd, all others being alike."""
     effects = [0.0, effect] + [0.0] * (size.schemes - 2)
-    found = [((of.signs[:, 0] > 0).mean(), len(of.signs)) for of in pages(draw, size, count, effects, seed=2)]
-    share, counts = np.array(found).T
-    return float(np.average(share, weights=counts))
+    found = np.concatenate([of.signs[:, 0] > 0 for of in pages(draw, size, count, effects, seed=2)])
+    return float(found.mean())
 
 
 # Looks, with seeds added in between
@@ -273,7 +270,8 @@ def rates_of_solved(rates: Sequence[float], seeds: int, count: int, r: float = 0
     claim the last scheme to differ."""
     found = find_solved(solved(np.random.default_rng(7), rates, count, seeds, r))
     truth = np.subtract(rates[1:], rates[0])
-    return found.false(truth), found.missing(truth), float((found.signs[:, -1] != 0).mean())
+    shown = found.signs[:, -1] != 0
+    return float(found.false(truth).mean()), float(found.missing(truth).mean()), float(shown.mean())
 
 
 def graded(rng: np.random.Generator, schemes: int, seeds: int) -> Array:

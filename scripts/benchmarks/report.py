@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 
 import torch
@@ -49,7 +49,7 @@ class Table:
 
 def write(folder: Path, tables: list[Table], command: str) -> None:
     """Write benchmark.json and benchmark.md, complete after every group."""
-    packages = " ".join(f"{name} {number}," for name in _PACKAGES if (number := _version(name)))
+    packages = " ".join(f"{name} {found.version}," for name in _PACKAGES for found in distributions(name=name))
     processor = torch.cpu.get_capabilities().get("cpu_name") or platform.processor()
     gpu = f"{torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
     machine = (
@@ -61,10 +61,3 @@ def write(folder: Path, tables: list[Table], command: str) -> None:
     (folder / "benchmark.json").write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
     pages = "\n".join([f"`{command}`, {machine}", "", *(measured.markdown() for measured in tables)])
     (folder / "benchmark.md").write_text(pages, encoding="utf-8")
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

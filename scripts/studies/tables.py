@@ -6,6 +6,7 @@ each of its planned runs is finished or diverged.
 """
 
 import io
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from omegaconf import OmegaConf
 from poslab.config.files import CONFIGS
 from poslab.errors import SettingError, UserError
 from poslab.runs.evaluation import read_evaluation
+from poslab.runs.groups import by_data
 from poslab.runs.load import Run, read_runs
 from poslab.runs.plan import PlannedGroup, keys_of, read_plan
 from poslab.runs.table import run_table
@@ -83,26 +85,22 @@ def labels_of(run: Run, chosen: Mapping[tuple[str, str], Recipe]) -> list[str]:
     return ["default"] * is_default + ["chosen"] * is_chosen
 
 
-def complete_seeds(runs: Iterable[Run], plan: Iterable[PlannedGroup]) -> dict[tuple[str, int], int]:
+def missing_runs(runs: Iterable[Run], plan: Iterable[PlannedGroup]) -> Counter[tuple[str, int]]:
     """Return how many planned runs each seed of each task or text lacks, by (data, seed); a complete one lacks none."""
     there = {(keys_of(run)[0], run.seed) for run in runs}
-    missing: dict[tuple[str, int], int] = {}
+    missing: Counter[tuple[str, int]] = Counter()
     for group in plan:
         for seed in group.seeds:
-            lacking = (group.group, seed) not in there
-            missing[group.data, seed] = missing.get((group.data, seed), 0) + lacking
+            missing[group.data, seed] += (group.group, seed) not in there
     return missing
 
 
 def rows_of(runs: Sequence[Run], chosen: Mapping[tuple[str, str], Recipe]) -> pd.DataFrame:
     """Return the rows of runs, with COLUMNS. A run with two recipes, as the chosen one is the default, has rows of
     each. Raises UserError for a diverged run whose settings no finished run has, as nothing says what it lacks."""
-    by_data: dict[str, list[Run]] = {}
-    for run in runs:
-        by_data.setdefault(run.summary.data, []).append(run)
     known = {run.folder: read_evaluation(run.folder) for run in runs}
     evaluations = {folder: evaluation for folder, evaluation in known.items() if evaluation is not None}
-    found = run_table(by_data, evaluations, allow_differences=True)
+    found = run_table(by_data(runs, together=True), evaluations, allow_differences=True)
     about = {folder: _about(run) for folder, run in found.runs.items()}
     if lost := [str(run.folder) for run in runs if str(run.folder) not in about]:
         raise UserError(f"no rows can be made of {', '.join(lost)}")
@@ -147,7 +145,7 @@ def add(folders: Collection[str], data_folder: Path, chosen: Mapping[tuple[str, 
         if not plan:
             raise SettingError("add", folder, "no plan.yaml in it; name the folder of a sweep")
         runs, left_out = read_runs([folder])
-        missing = complete_seeds(runs, plan)
+        missing = missing_runs(runs, plan)
         for (data, seed), count in sorted(missing.items()):
             said.append(f"{folder}: {data}, seed {seed}: {f'{count} runs are missing' if count else 'complete'}")
         said += [f"{left.folder}: {left.reason}" for left in left_out]

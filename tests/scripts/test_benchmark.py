@@ -61,8 +61,7 @@ def without_processes(names: Iterable[str], device_name: str = "cpu") -> Iterato
 @pytest.fixture(autouse=True)
 def forget_models() -> Iterator[None]:
     yield
-    cached = attention.forward_and_backward, generate.generator
-    for function in (*cached, step._built):
+    for function in (attention.forward_and_backward, generate.generator, step._built):
         function.cache_clear()
 
 

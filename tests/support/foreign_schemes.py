@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PerLayerBias(PositionScheme):
-    """A learned bias per layer, head and distance up to `reach`: tables and pictures of every layer."""
+    """A learned bias per layer, head and distance up to `reach`: tables of every layer, pictures without captions."""
 
     reach: int = 20
 
@@ -53,10 +53,6 @@ class BoundedKeys(PositionScheme):
 
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
         return RelativeTerms(shape.distances[0], shape.distances[-1], keys=tables["keys"][layer])
-
-    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        lines = {f"layer {i}": norms for i, norms in enumerate(tables["keys"].float().norm(dim=-1).mean(1))}
-        return {"norm": Curves("Norm of the keys", "distance", "L2 norm", list(shape.distances), lines)}
 
 
 @dataclass(frozen=True)
@@ -129,10 +125,6 @@ class Gated(PositionScheme):
         between = passed[..., tile.query_index, None] - passed[..., None, :]  # (B, H, m, n)
         return tile.scores - self.gain * between.abs()
 
-    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        lines = {f"layer {i}": norms for i, norms in enumerate(tables["gate"].float().norm(dim=-1))}
-        return {"norm": Curves("Norm of the gates", "head", "L2 norm", list(range(shape.num_heads)), lines)}
-
 
 @dataclass(frozen=True)
 class Stretched(PositionScheme):
@@ -146,10 +138,6 @@ class Stretched(PositionScheme):
     def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
         share = (tile.i - tile.j).abs() / (tile.i + 1)  # (B or 1, 1, m, n)
         return tile.scores - tables["slope"][layer][:, None, None] * share.to(tile.scores.dtype)
-
-    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        lines = {f"layer {i}": slopes for i, slopes in enumerate(tables["slope"].float())}
-        return {"slope": Curves("Slopes", "head", "slope", list(range(shape.num_heads)), lines)}
 
 
 @dataclass(frozen=True)

@@ -215,11 +215,11 @@ def write_sweep(root: Path, seeds: int = 5, noise: float = 0.01, **effects: floa
 
 def plan_of(root: Path, seeds: range = range(1, 6)) -> list[PlannedGroup]:
     """Return the plan of a sweep that has left these runs."""
-    groups = {}
-    for run in read_runs([str(root)])[0]:
-        settings = run.scheme_settings
-        groups[keys_of(run)] = PlannedGroup(run.summary.pos, settings, run.summary.data, *keys_of(run), list(seeds))
-    return list(groups.values())
+    groups = {keys_of(run): run for run in read_runs([str(root)])[0]}
+    return [
+        PlannedGroup(run.summary.pos, run.scheme_settings, run.summary.data, *keys, list(seeds))
+        for keys, run in groups.items()
+    ]
 
 
 # What is said of them
