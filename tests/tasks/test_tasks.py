@@ -334,7 +334,7 @@ def test_coupled_digits_share_a_position() -> None:
         (lambda: DistantRecall(facts=5, **LENGTHS), "facts=5: are asked 4 tokens later: must be at most as many"),
         (lambda: DistantRecall(keys=3, **LENGTHS), "keys=3: facts=4 need as many different keys"),
         (lambda: DistantRecall(facts=1, lead=-1, **LENGTHS), "lead=-1: must be at least 0"),
-        (lambda: Counter(increments=0.0, **LENGTHS), "increments=0: must be above 0"),
+        (lambda: Counter(increments=-1.0, **LENGTHS), "increments=-1: must be at least 0"),
         (lambda: Addition(coupled=True, positions=14, **LENGTHS), "positions=14: sums of 12 digits need at least 15"),
     ],
 )

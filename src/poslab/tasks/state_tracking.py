@@ -80,10 +80,7 @@ class Counter(Task):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(1, variables=self.variables, highest=self.highest)
-        weights = {"passes": self.passes, "sets": self.sets, "increments": self.increments}
-        require_at_least(0, **weights)
-        if not self.increments:
-            raise SettingError("increments", self.increments, "must be above 0, or there is nothing to count")
+        require_at_least(0, passes=self.passes, sets=self.sets, increments=self.increments)
 
     @property
     def symbols(self) -> tuple[str, ...]:
