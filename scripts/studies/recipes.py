@@ -96,23 +96,21 @@ def write_chosen(table: pd.DataFrame, folder: Path, confirmed: Collection[str] =
 
 
 def write_experiments(chosen: Chosen, folder: Path = CONFIGS / "experiment" / "study") -> None:
-    """Write the experiments of the second stage, with the default recipe alone where nothing is chosen yet."""
-    about = "# @package _global_\n# {}\n# Written by scripts/study.py choose=true; {}.\n"
-    known = {data for data, _ in chosen}
-    for name, content, data in (
-        ("confirming", _tasks(chosen), TASKS),
-        ("texts_confirming", _texts(chosen), TEXTS),
-    ):
-        state = "recipes are chosen" if known >= {*data} else "not all recipes are chosen yet"
-        title = "Scheme or recipe? Second stage: default and chosen recipes, seed after seed, with -m."
+    """Write the experiments of the second stage."""
+    about = (
+        "# @package _global_\n"
+        "# Scheme or recipe? Second stage: default and chosen recipes, seed after seed, with -m.\n"
+        "# Written by scripts/study.py choose=true; recipes are chosen.\n"
+    )
+    for name, content in (("confirming", _tasks(chosen)), ("texts_confirming", _texts(chosen))):
         plain = yaml.safe_dump(content, sort_keys=False, width=1000, default_flow_style=None)
-        write_whole(folder / f"{name}.yaml", about.format(title, state) + plain)
+        write_whole(folder / f"{name}.yaml", about + plain)
 
 
 def _tasks(chosen: Chosen) -> dict[str, Any]:
-    grids = [grid for data in (*TASKS, CONTROL) for grid in _default(data)]
+    grids = [{"data": data} | grid for data in (*TASKS, CONTROL) for grid in _default()]
     for data in TASKS:
-        of_data = _chosen(data, chosen)
+        of_data = [{"data": data} | grid for grid in _chosen(data, chosen)]
         grids += of_data
         if data in ("copy", "recall"):
             steps = {"trainer.max_steps": LONGER * usual_steps(data)}
@@ -128,19 +126,18 @@ def _texts(chosen: Chosen) -> dict[str, Any]:
     grids = []
     for data, option in TEXTS.items():
         shares = {"data": option, "data.validation_share": _SHARES[data], "data.test_share": _SHARES[data]}
-        grids += [shares | grid for grid in (*_default(""), *_chosen(data, chosen, of_text=True))]
+        grids += [shares | grid for grid in (*_default(), *_chosen(data, chosen))]
     return {
         "defaults": ["/experiment/extrapolation"],
         "hydra": {"sweeper": {"params": {"seed": ",".join(map(str, CONFIRMING_TEXTS))}, "grids": grids}},
     }
 
 
-def _default(data: str) -> list[dict[str, Any]]:
-    of_data = {"data": data} if data else {}
-    return [of_data | {"pos": ",".join(SCHEMES)}, of_data | _scheme(TWIN)]
+def _default() -> list[dict[str, Any]]:
+    return [{"pos": ",".join(SCHEMES)}, _scheme(TWIN)]
 
 
-def _chosen(data: str, chosen: Chosen, of_text: bool = False) -> list[dict[str, Any]]:
+def _chosen(data: str, chosen: Chosen) -> list[dict[str, Any]]:
     """Return grids of the chosen recipes: schemes with the same one together."""
     by_recipe: dict[Recipe, list[str]] = {}
     for (known, scheme), recipe in chosen.items():
@@ -148,8 +145,7 @@ def _chosen(data: str, chosen: Chosen, of_text: bool = False) -> list[dict[str, 
             by_recipe.setdefault(recipe, []).append(scheme)
     grids: list[dict[str, Any]] = []
     for recipe, names in by_recipe.items():
-        settings = {_OPTIONS[name]: value for name, value in recipe._asdict().items()}
-        shared = settings if of_text else {"data": data} | settings
+        shared = {_OPTIONS[name]: value for name, value in recipe._asdict().items()}
         if usual := [name for name in names if name != TWIN]:
             grids.append(shared | {"pos": ",".join(usual)})
         grids += [shared | _scheme(TWIN)] * (TWIN in names)
