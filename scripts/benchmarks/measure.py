@@ -3,7 +3,6 @@
 import ctypes
 import gc
 import multiprocessing
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -13,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 # ask(function, *arguments): the function's result, from the process of one entrant.
@@ -29,9 +29,7 @@ class Timing:
 
     @classmethod
     def of(cls, seconds: list[float]) -> "Timing":
-        if len(seconds) == 1:
-            return cls(seconds[0], seconds[0], seconds[0])
-        lower, median, upper = statistics.quantiles(seconds, n=4, method="inclusive")
+        lower, median, upper = np.quantile(seconds, (0.25, 0.5, 0.75)).tolist()
         return cls(median, lower, upper)
 
     def quartiles(self, factor: float = 1.0, digits: int = 1) -> str:
