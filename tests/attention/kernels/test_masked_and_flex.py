@@ -12,7 +12,6 @@ from torch.nn.attention import flex_attention as torch_flex
 
 from poslab.attention import attend
 from poslab.attention.kernels.flex import _compiled, flex_problem
-from poslab.attention.kernels.sdpa import bias_by_distance
 from poslab.positions import RelativeTerms
 
 MASKS = ["none", "bias"]
@@ -86,13 +85,6 @@ def test_bfloat16_is_as_close_as_rounding_allows(kind: str) -> None:
     wide = [x.detach().double().requires_grad_() for x in qkv]
     assert found[0].dtype == torch.bfloat16
     assert_near(found, results(wide, terms, leaves, backend="reference"), 2**-6)
-
-
-def test_bias_by_distance_is_the_looked_up_one() -> None:
-    terms, _ = random_terms("bias", 3, 8, -2, 5)
-    assert terms is not None
-    for sizes in ((1, 1, 0), (4, 9, 5), (9, 4, -2), (6, 6, 0)):
-        assert torch.equal(bias_by_distance(terms, *sizes)[None], terms.dense_bias(*sizes))
 
 
 def test_a_device_without_a_backward_pass_is_found_by_a_trial() -> None:

@@ -14,7 +14,7 @@ N = B H batch and heads, Tq / Tk queries / keys, m queries and n keys of a block
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from poslab.attention.blocks import BLOCK, Block, query_blocks
 from poslab.attention.kernels.near_tables import LOG2_E, NearTables, largest_score
+from poslab.attention.kernels.sdpa import skewed
 from poslab.attention.reference import AttentionSpec, with_null
 
 # What scaled_dot_product_attention runs on a CPU. Only here can its backward pass be called block by block.
@@ -42,17 +43,10 @@ class BiasByDistance:
     columns: int  # C, keys of the matrix that all blocks take parts of
     numbers: Tensor  # (H, C + m - 1), from the farthest distance down
 
-    def matrix(self) -> Tensor:
-        """Return the bias of query i and key c, (1, H, m, C), that of distance position + i - c."""
-        heads, count = self.numbers.shape
-        queries = count - self.columns + 1
-        copies = self.numbers[:, None].repeat(1, queries, 1)  # each row begins one number further back than the last
-        skewed = (heads * queries * count, queries * count, count - 1, 1)
-        return copies.as_strided((1, heads, queries, self.columns), skewed, queries - 1)
-
     def parts(self) -> Iterator[tuple[slice, slice, Tensor]]:
         """Yield queries and keys of each block, and its part of the matrix, (1, H, m, n)."""
-        matrix = self.matrix()
+        # Of query i and key c the bias of distance position + i - c.
+        matrix = skewed(self.numbers, self.numbers.shape[-1] - self.columns + 1)[None]  # (1, H, m, C)
         for block in self.blocks:
             part = matrix[:, :, : block.queries].narrow(-1, self.position - block.position, block.keys)
             yield block.rows, block.columns, part
@@ -111,7 +105,7 @@ class _Flash(torch.autograd.Function):
 def is_null_alone(spec: AttentionSpec, q: Tensor, k: Tensor) -> bool:
     """Return whether attention has no more than a null score, and the kernel can compute it without a bias."""
     known = not spec.causal or (spec.offset == 0 and q.shape[-2] == k.shape[-2])
-    return known and q.device.type == "cpu" and replace(spec, null=None).plain
+    return known and q.device.type == "cpu" and spec.parts <= {"null"}
 
 
 def bias_by_distance(spec: AttentionSpec, q: Tensor, k: Tensor, near: NearTables) -> BiasByDistance | None:

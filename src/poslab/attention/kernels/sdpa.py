@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from poslab.attention.reference import AttentionSpec, no_infinity
-from poslab.positions import RelativeTerms
 
 
 def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *, dropout_p: float = 0.0) -> Tensor:
@@ -21,7 +20,7 @@ def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *, drop
 
     The specification may have a bias by distance, a window and first keys. A query that sees no key gets zeros.
     """
-    if spec.plain:
+    if not spec.parts:
         seen, is_causal = _plain_mask(q.shape[-2], k.shape[-2], spec, q.device)
         return F.scaled_dot_product_attention(q, k, v, seen, dropout_p, is_causal, scale=spec.scale)
     mask, nothing = _mask(q, k.shape[-2], spec)
@@ -50,23 +49,24 @@ def _mask(q: Tensor, key_length: int, spec: AttentionSpec) -> tuple[Tensor, Tens
     if spec.terms is None:
         bias = torch.zeros(1, 1, 1, device=q.device, dtype=q.dtype)
     else:
-        bias = bias_by_distance(spec.terms, query_length, key_length, spec.offset)
+        assert spec.terms.bias is not None
+        # From the farthest distance down.
+        distance = torch.arange(spec.offset + query_length - 1, spec.offset - key_length, -1, device=q.device)
+        bias = skewed(spec.terms.bias[:, spec.terms.rows_of(distance)], query_length)  # (H, Tq, Tk)
     scores = torch.where(seen, bias, -math.inf)
     largest = scores.detach().amax(-1, keepdim=True)
     nothing = largest == -math.inf
     return (scores - no_infinity(largest)).masked_fill(nothing, 0.0).to(q.dtype), nothing
 
 
-def bias_by_distance(terms: RelativeTerms, query_length: int, key_length: int, offset: int) -> Tensor:
-    """Return the bias of each pair, (H, Tq, Tk), as `RelativeTerms.dense_bias`, from one number per distance.
+def skewed(numbers: Tensor, queries: int) -> Tensor:
+    """Return the matrix (H, m, n) of m queries in which each of numbers (H, m + n - 1) fills a diagonal.
 
-    Rows that each begin one number further on are cut from copies of these numbers, laid end to end (the shift of
-    Huang et al. 2018, arXiv 1809.04281, section 3.4.1). Its gradient is a sum, where one of looked-up rows would add
-    all pairs into few places of a table, one after the other.
+    The first number stands in the corner of the last query and the first key. Rows that each begin one number further
+    back are cut from copies of the numbers, laid end to end (the shift of Huang et al. 2018, arXiv 1809.04281, section
+    3.4.1). Its gradient is a sum, where one of looked-up rows would add all pairs into few places of a table, one after
+    the other.
     """
-    assert terms.bias is not None
-    count = query_length + key_length
-    distance = torch.arange(offset + query_length - 1, offset - key_length - 1, -1, device=terms.bias.device)
-    numbers = terms.bias[:, terms.rows_of(distance)]  # (H, Tq + Tk), from the farthest distance down
-    laid = numbers[:, None].expand(-1, query_length, -1).flatten(1)[:, : query_length * (count - 1)]
-    return laid.unflatten(1, (query_length, count - 1))[..., query_length - 1 :]  # (H, Tq, Tk)
+    count = numbers.shape[-1]
+    laid = F.pad(numbers, (0, 1))[:, None].expand(-1, queries, -1).flatten(1)[:, : queries * count]
+    return laid.unflatten(1, (queries, count))[..., queries - 1 :]
