@@ -65,11 +65,6 @@ class AttentionSpec:
         return parts_of(self.terms, **{name: getattr(self, name) for name in more})
 
     @property
-    def plain(self) -> bool:
-        """True if only queries, keys and the causal mask decide the weights."""
-        return not self.parts
-
-    @property
     def values(self) -> Tensor | None:
         """Values of the relative terms, (R, Dh) or (H, R, Dh)."""
         return None if self.terms is None else self.terms.values
@@ -165,7 +160,12 @@ def attention_weights(q: Tensor, k: Tensor, spec: AttentionSpec) -> Tensor:
     cheap = scores.device.type == "cpu" and not torch.compiler.is_compiling()
     if cheap and (scores.detach().amax(-1) > -math.inf).all():
         return scores.softmax(-1)
-    nothing = (scores == -math.inf).all(-1, keepdim=True)  # their softmax would be NaN
+    return softmax_or_zeros(scores)
+
+
+def softmax_or_zeros(scores: Tensor) -> Tensor:
+    """Return the softmax of scores (..., n), zeros where all are -inf, of which it would be NaN."""
+    nothing = (scores == -math.inf).all(-1, keepdim=True)
     return scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0)
 
 

@@ -5,27 +5,21 @@ bfloat16, their products need not be more exact than that: a processor with matr
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
+# torch has this as a setting of the process and no option of a product.
+_matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+
 
 @contextmanager
 def products_for(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
-    """Round products of float32 matrices on a CPU, within this context, as those of `dtype` may be.
-
-    torch has this as a setting of the process and no option of a product.
-    """
-    settings: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-    before = settings.fp32_precision
-    if dtype == torch.bfloat16 and device.type == "cpu":
-        settings.fp32_precision = "bf16"
-    try:
+    """Round products of float32 matrices on a CPU, within this context, as those of `dtype` may be."""
+    with _precision("bf16") if dtype == torch.bfloat16 and device.type == "cpu" else nullcontext():
         yield
-    finally:
-        settings.fp32_precision = before
 
 
 @contextmanager
@@ -34,20 +28,23 @@ def unrounded() -> Iterator[None]:
 
     Products with small tables, on bands, are slower in the library that rounds, which copies their strided views.
     """
-    if not rounded():
+    with _precision("ieee") if rounded() else nullcontext():
         yield
-        return
-    settings: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-    settings.fp32_precision = "ieee"
+
+
+@contextmanager
+def _precision(name: str) -> Iterator[None]:
+    before = _matmul.fp32_precision
+    _matmul.fp32_precision = name
     try:
         yield
     finally:
-        settings.fp32_precision = "bf16"
+        _matmul.fp32_precision = before
 
 
 def rounded() -> bool:
     """Return whether products are rounded now."""
-    return str(torch.backends.mkldnn.matmul.fp32_precision) == "bf16"  # type: ignore[attr-defined]
+    return bool(_matmul.fp32_precision == "bf16")
 
 
 def factor(x: Tensor) -> Tensor:

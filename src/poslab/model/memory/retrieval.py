@@ -37,7 +37,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from poslab.attention import SchemeLayer
-from poslab.attention.reference import without_autocast
+from poslab.attention.reference import softmax_or_zeros, without_autocast
 from poslab.config.schema import Retrieval
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms, Tables
@@ -128,9 +128,7 @@ class RetrievedAttention(nn.Module):
                 terms = layer.relative_terms(count + lookup.next_index + q.shape[-2])
                 assert terms is not None
                 scores = scores + distance_bias(terms, indices, count, lookup.next_index + first).to(scores.dtype)
-            scores = scores.masked_fill(~_there(scores, known), -math.inf)
-            nothing = (scores == -math.inf).all(-1, keepdim=True)  # their softmax would be NaN
-            return scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0), indices
+            return softmax_or_zeros(scores.masked_fill(~_there(scores, known), -math.inf)), indices
 
     @property
     def shares(self) -> Tensor:
