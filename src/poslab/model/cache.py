@@ -208,23 +208,13 @@ class Rows:
 
     def extend(self, rows: Tensor, first: int) -> Tensor:
         """Append rows (B, H, T, n), drop those before number `first`, and return the rest, the new ones last."""
-        count, kept = rows.shape[-2], self._end - first
-        self._make_room(rows, kept, count)
-        assert self._buffer is not None
-        begin, end = first - self._begin, self._end - self._begin + count
-        self._buffer[:, :, end - count : end] = rows
+        count, kept, begin = rows.shape[-2], self._end - first, first - self._begin
+        buffer, old = self._buffer, self._buffer
+        if buffer is None or begin + kept + count > buffer.shape[-2]:
+            self._buffer = buffer = rows.new_empty(*rows.shape[:2], 2 * (kept + count), rows.shape[-1])
+            if old is not None:
+                buffer[:, :, :kept] = old[:, :, begin : begin + kept]
+            self._begin, begin = first, 0
+        buffer[:, :, begin + kept : begin + kept + count] = rows
         self._end += count
-        return self._buffer[:, :, begin:end]
-
-    def _make_room(self, like: Tensor, kept: int, count: int) -> None:
-        """Make room for `count` more after the last `kept`, which move to the front of the buffer, or of a new one."""
-        begin, end = self._end - kept - self._begin, self._end - self._begin
-        old, roomy = self._buffer, 2 * (kept + count)
-        if old is not None and end + count <= old.shape[-2]:
-            return
-        if old is None or roomy > old.shape[-2]:
-            self._buffer = like.new_empty(*like.shape[:2], roomy, like.shape[-1])
-        if old is not None and self._buffer is not None:
-            # Within one buffer these can't overlap, as more than half of it is being dropped.
-            self._buffer[:, :, :kept] = old[:, :, begin:end]
-        self._begin += begin
+        return buffer[:, :, begin : begin + kept + count]

@@ -156,9 +156,9 @@ class GPT(PositionedModule):
         """Number of tokens before a segment that it may see."""
         return reach(self.memory_length, self.retrieval)
 
-    def empty_memory(self, batch: int, device: torch.device | str | None = None) -> Memory:
-        """Return the memory of `batch` texts of which nothing has been read, by default on the weights' device."""
-        return Memory.empty(batch, self.token_embedding.weight.device if device is None else device)
+    def empty_memory(self, batch: int) -> Memory:
+        """Return the memory of `batch` texts of which nothing has been read."""
+        return Memory(torch.zeros(batch, dtype=torch.int64, device=self.token_embedding.weight.device))
 
     def new_cache(
         self, window: int | None = None, padding: Tensor | None = None, positions: Tensor | None = None
@@ -198,7 +198,7 @@ class GPT(PositionedModule):
 
         memory: of what came before; None: nothing did.
         """
-        memory = self.empty_memory(len(tokens), tokens.device) if memory is None else memory
+        memory = self.empty_memory(len(tokens)) if memory is None else memory
         length, hidden_states = self.shape.context_length, []
         parts = tokens.split(length, dim=1)
         masks = [None] * len(parts) if target_mask is None else target_mask.split(length, dim=1)
@@ -226,11 +226,9 @@ class GPT(PositionedModule):
         x = self._embed(tokens, position_ids, tokens)
         terms = self._terms((key_position_ids or position_ids).distances(self.shape.causal))
         layers = self._layers(terms, position_ids, key_position_ids)
-        *earlier, last = zip(self.blocks, layers, memories or [None] * len(layers), strict=True)
-        for block, layer, memory in earlier:
-            x = block(x, layer, memory=memory)
-        block, layer, memory = last
-        return self.final_norm(block(x, layer, target_mask=target_mask, memory=memory))
+        for block, layer, memory in zip(self.blocks, layers, memories or [None] * len(layers), strict=True):
+            x = block(x, layer, target_mask=target_mask if block is self.blocks[-1] else None, memory=memory)
+        return self.final_norm(x)
 
     @torch.no_grad()
     def _hidden_after(self, tokens: Tensor, positions: Tensor | None, cache: KeyValueCache) -> Tensor:
@@ -266,7 +264,7 @@ class GPT(PositionedModule):
         self, terms: list[RelativeTerms | None], position_ids: PositionIds, key_position_ids: PositionIds | None = None
     ) -> list[SchemeLayer]:
         made = partial(SchemeLayer, self.pos, self._tables(), self.shape)
-        return [made(layer, of_it, position_ids, key_position_ids or position_ids) for layer, of_it in enumerate(terms)]
+        return [made(layer, of_it, position_ids, key_position_ids) for layer, of_it in enumerate(terms)]
 
     def relative_terms(self, length: int) -> list[RelativeTerms | None]:
         """Return the terms of each layer for the distances within `length` tokens; made once if layers share them."""

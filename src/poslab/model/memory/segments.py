@@ -41,11 +41,6 @@ class Memory:
     values: Tensor | None = None
 
     @classmethod
-    def empty(cls, batch: int, device: torch.device | str | None = None) -> Memory:
-        """Return the memory of texts of which nothing has been read."""
-        return cls(torch.zeros(batch, dtype=torch.int64, device=device))
-
-    @classmethod
     def joined(cls, parts: Sequence[Memory]) -> Memory:
         """Join memories of rows, in their order: the inverse of `rows`."""
         by_name = {name: [tensors[name] for tensors in map(Memory.plain, parts) if name in tensors] for name in _AXES}
