@@ -38,12 +38,12 @@ OTHERS = {
 NAMES = [*SCHEMES, "abacus", "fractional", "gated", "mixed", "stretched", "turned"]
 
 
-def strong_model(name: str, **sizes: Any) -> GPT:
+def strong_model(scheme: str | PositionScheme, **sizes: Any) -> GPT:
     """Weights large enough for position to matter."""
     torch.manual_seed(0)
-    scheme = OTHERS[name]() if name in OTHERS else make_scheme(name)
-    model = GPT(scheme, dropout=0.0, **(SIZES | sizes))
-    return moved(model, 0.2).eval()
+    if isinstance(scheme, str):
+        scheme = OTHERS[scheme]() if scheme in OTHERS else make_scheme(scheme)
+    return moved(GPT(scheme, **({"dropout": 0.0} | SIZES | sizes)), 0.2).eval()
 
 
 def some_tokens(*shape: int) -> Tensor:

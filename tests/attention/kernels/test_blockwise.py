@@ -15,7 +15,6 @@ from torch import Tensor
 
 from poslab.attention import attend
 from poslab.attention.blocks import query_blocks
-from poslab.attention.kernels.blockwise import blockwise_attention
 from poslab.attention.kernels.flash import bias_by_distance, is_null_alone
 from poslab.attention.kernels.near_tables import near_tables, needed_keys
 from poslab.attention.kernels.products import products_for
@@ -25,34 +24,25 @@ from poslab.positions import RelativeTerms
 TERMS = ["none", "bias", "keys", "values", "bias, keys, values", "keys, values per head", "queries"]
 TERMS += ["keys, queries per head", "null", "bias, keys, null per head", "bias, keys, values, queries, null"]
 
-
-def blockwise(q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms | None, *, dropout_p: float = 0.0, **spec):
-    """Compute blocks of queries, where `attend` would choose by the length; `spec` as in `attend`."""
-    defaults = {"causal": True, "offset": 0, "scale": 0.4}
-    given, null = (None, None) if terms is None else (terms if terms.tables else None, terms.null)
-    return blockwise_attention(q, k, v, AttentionSpec(given, null=null, **(defaults | spec)), dropout_p=dropout_p)
-
-
-def reference(q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms | None, **spec):
-    return attend(q, k, v, terms, backend="reference", **({"scale": 0.4} | spec))
+blockwise, reference = (partial(attend, scale=0.4, backend=name) for name in ("blockwise", "reference"))
 
 
 def make_inputs(batch: int, heads: int, queries: int, keys: int, head_dim: int, dtype: torch.dtype) -> list[Tensor]:
     return [torch.randn(batch, heads, t, head_dim, dtype=dtype, requires_grad=True) for t in (queries, keys, keys)]
 
 
-def assert_equal(fast: Callable[[], Tensor], slow: Callable[[], Tensor], leaves: list[Tensor], seed: int = 0) -> None:
+def assert_equal(qkv: list[Tensor], terms: RelativeTerms | None, tables: list[Tensor], **spec: Any) -> None:
     """Outputs and gradients: within 1e-10 for queries in double precision, else 1e-4 of the largest in each tensor.
 
     Some gradients are nothing but rounding: a row of scores has gradients that sum to zero, and so has a table of which
     one row is used. Rounding grows with the root of how many numbers were added, at most one for each score.
     """
-    query, key = leaves[:2]
+    (query, key, _), leaves = qkv, [*qkv, *tables]
     rounding = 5e-5 + 2e-6 * (query[..., 0].numel() * key.size(-2)) ** 0.5
     results = []
-    for attention in (fast, slow):
-        torch.manual_seed(seed)  # of the dropout
-        out = attention()
+    for attention in (blockwise, reference):
+        torch.manual_seed(0)  # of the dropout
+        out = attention(*qkv, terms, **spec)
         weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=out.dtype)
         gradients = [torch.zeros_like(leaf) for leaf in leaves]
         if out.requires_grad:
@@ -102,16 +92,15 @@ def test_blockwise_equals_reference(
     """Compare outputs and gradients; growth: of the bias of keys along the text; hidden: this many keys at most."""
     torch.manual_seed(0)
     batch, heads, queries, keys = sizes
-    q, k, v = make_inputs(batch, heads, queries, keys, 8, dtype)
-    terms, leaves = random_terms(kind, heads, 8, lowest, lowest + clip, dtype)
+    qkv = make_inputs(batch, heads, queries, keys, 8, dtype)
+    terms, tables = random_terms(kind, heads, 8, lowest, lowest + clip, dtype)
     if growth:
         steps = growth * torch.randn(batch, heads, keys, dtype=torch.float64)
-        leaves.append(steps.cumsum(-1).requires_grad_())
-        spec["key_bias"] = leaves[-1]
+        tables.append(steps.cumsum(-1).requires_grad_())
+        spec["key_bias"] = tables[-1]
     if hidden is not None:
         spec["first_key"] = torch.randint(0, hidden + 1, (batch,))
-    fast, slow = (lambda kernel=kernel: kernel(q, k, v, terms, **spec) for kernel in (blockwise, reference))
-    assert_equal(fast, slow, [q, k, v, *leaves])
+    assert_equal(qkv, terms, tables, **spec)
 
 
 def falling(slope: float, length: int, dtype: torch.dtype, **null: Tensor) -> RelativeTerms:
@@ -130,10 +119,9 @@ def test_flash_equals_reference(dtype: torch.dtype, slope: float, spec: dict[str
     own = {"causal": True, "offset": 0, "scale": 0.4} | spec
     near = near_tables(AttentionSpec(terms, **own), q, 620, dtype)
     assert bias_by_distance(AttentionSpec(terms, **own), q, k, near) is not None
-    assert_equal(lambda: blockwise(q, k, v, terms, **own), lambda: reference(q, k, v, terms, **own), [q, k, v])
+    assert_equal([q, k, v], terms, [], **spec)
     null = torch.randn(2, dtype=dtype).requires_grad_()
-    terms, leaves = falling(slope, 620, dtype, null=null), [q, k, v, null]
-    assert_equal(lambda: blockwise(q, k, v, terms, **own), lambda: reference(q, k, v, terms, **own), leaves)
+    assert_equal([q, k, v], falling(slope, 620, dtype, null=null), [null], **spec)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -142,11 +130,7 @@ def test_flash_with_a_null_score_alone(dtype: torch.dtype, causal: bool) -> None
     null = torch.randn(2, dtype=dtype).requires_grad_()
     q, k, v = make_inputs(2, 2, 300, 300, 8, dtype)
     assert is_null_alone(AttentionSpec(None, causal, 0, 0.4, null=null), q, k)
-    fast, slow = (
-        lambda kernel=kernel: kernel(q, k, v, RelativeTerms(0, 0, null=null), causal=causal)
-        for kernel in (blockwise, reference)
-    )
-    assert_equal(fast, slow, [q, k, v, null])
+    assert_equal([q, k, v], RelativeTerms(0, 0, null=null), [null], causal=causal)
 
 
 def test_flash_is_left_where_it_would_be_slow_or_wrong() -> None:
@@ -289,7 +273,7 @@ def test_what_is_not_a_number_stays_so() -> None:
             assert out[0, 0, 140].isnan().all(), name
 
 
-@pytest.mark.parametrize("length", [200, 700])
+@pytest.mark.parametrize("length", [200, 1100])  # blocks of 128 queries, and of 256
 @pytest.mark.parametrize("kind", TERMS)
 def test_bfloat16_is_as_close_as_rounding_allows(kind: str, length: int) -> None:
     q, k, v = (x.detach().bfloat16().requires_grad_() for x in make_inputs(1, 2, length, length, 16, torch.float32))

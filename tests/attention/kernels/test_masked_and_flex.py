@@ -109,18 +109,15 @@ def test_compiled_flex(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.slow
 def test_a_process_may_compile_many_kinds_of_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     """After torch's own limit of 8 the others would be computed densely."""
+    from torch._dynamo.testing import CompileCounter
+
     torch._dynamo.reset()
-    compiled: list[torch.fx.GraphModule] = []
-
-    def note(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
-        compiled.append(graph)
-        return graph.forward
-
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=note))
+    compiled = CompileCounter()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=compiled))
     kernel = _compiled.__wrapped__()
     for heads in range(1, 10):
         kernel(*torch.zeros(3, 1, heads, 8, 16))
-    assert len(compiled) == 9
+    assert compiled.frame_count == 9
 
 
 @pytest.mark.gpu

@@ -15,7 +15,7 @@ from poslab.attention import PositionIds, SchemeLayer
 from poslab.config.schema import Retrieval
 from poslab.config.schemes import parse_scheme
 from poslab.errors import SettingError
-from poslab.model.memory.retrieval import Lookup, RetrievedAttention, distance_bias, nearest, remembered, unit
+from poslab.model.memory.retrieval import Lookup, RetrievedAttention, nearest, remembered, unit
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 
 B, H, T, N, DH = 3, 2, 5, 37, 8
@@ -83,12 +83,8 @@ def test_all_retrieved_is_dense_attention(known: list[int]) -> None:
     wanted = dense(made, local, q, keys, values, known)
     assert torch.allclose(found, wanted, atol=1e-12)
     weight = torch.randn_like(found)
-    for mine, theirs in zip(
-        torch.autograd.grad((found * weight).sum(), inputs),
-        torch.autograd.grad((wanted * weight).sum(), inputs),
-        strict=True,
-    ):
-        assert torch.allclose(mine, theirs, atol=1e-12)
+    mine, theirs = (torch.autograd.grad((out * weight).sum(), inputs) for out in (found, wanted))
+    torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=1e-5)
 
 
 @pytest.mark.parametrize("newest", [False, True])
@@ -149,12 +145,6 @@ def test_a_bias_may_hide_everything() -> None:
     assert torch.allclose(out, local * (1 - made.gate.sigmoid()[:, None, None]), atol=1e-12)
     out.sum().backward()
     assert made.log_scale.grad.isfinite().all()
-
-
-def test_distance_bias_does_not_read_beyond_its_rows() -> None:
-    found = torch.tensor([[[[0, 9]], [[3, 3]]]])  # (B, H, T, k)
-    terms = RelativeTerms(0, 50, bias=torch.arange(51.0).expand(2, 51))
-    assert distance_bias(terms, found, count=10, index=4).tolist() == [[[[14.0, 5.0]], [[11.0, 11.0]]]]
 
 
 def test_what_is_remembered() -> None:
@@ -249,14 +239,11 @@ def test_retrieving_everything_is_dense_attention_beside_the_local(pos: str, lay
     hidden, memory = model.hidden_in_segments(tokens)
     wanted = by_hand(model, tokens)
     assert torch.allclose(hidden, wanted, atol=1e-10)
-    parameters = dict(model.named_parameters())
-    weight = torch.randn_like(hidden)
+    weight, parameters = torch.randn_like(hidden), list(model.parameters())
     mine, theirs = (
-        torch.autograd.grad((out * weight).sum(), list(parameters.values()), allow_unused=True)
-        for out in (hidden, wanted)
+        torch.autograd.grad((out * weight).sum(), parameters, allow_unused=True) for out in (hidden, wanted)
     )
-    for name, one, other in zip(parameters, mine, theirs, strict=True):
-        assert (one is None and other is None) or torch.allclose(one, other, atol=1e-9), name
+    torch.testing.assert_close(mine, theirs, atol=1e-9, rtol=1e-5)
     assert memory.keys.shape[-2] == 21
 
 
@@ -296,16 +283,19 @@ def test_without_it_the_model_is_the_same() -> None:
     assert model.parameter_counts()["total"] == counts["total"] + 4  # a gate and a scale by head
 
 
+def assert_cached_reading_is_that_of_segments(model: GPT, tokens: Tensor, *splits: int | list[int]) -> None:
+    wanted, _ = model.hidden_in_segments(tokens)
+    for sizes in splits:
+        cache = model.new_cache()
+        cached = torch.cat([model.hidden(part, cache) for part in tokens.split(sizes, dim=1)], 1)
+        assert torch.allclose(cached, wanted, atol=1e-10)
+
+
 @pytest.mark.parametrize("memory_length", [0, 4])
 @pytest.mark.parametrize("pos", ["t5", "rope", "shaw", "sinusoidal"])
 def test_cached_reading_is_that_of_segments(pos: str, memory_length: int) -> None:
     model = tiny(parse_scheme(pos), memory_length, layer=1, size=14, k=5, position_bias=pos == "t5")
-    tokens = torch.randint(11, (3, 25))
-    wanted, _ = model.hidden_in_segments(tokens)
-    for sizes in ([1] * 25, [5, 1, 7, 12]):
-        cache = model.new_cache()
-        cached = torch.cat([model.hidden(part, cache) for part in tokens.split(sizes, dim=1)], 1)
-        assert torch.allclose(cached, wanted, atol=1e-10)
+    assert_cached_reading_is_that_of_segments(model, torch.randint(11, (3, 25)), 1, [5, 1, 7, 12])
 
 
 @pytest.mark.parametrize("layer", [0, 2])
@@ -317,11 +307,7 @@ def test_cached_reading_finds_the_same_of_equal_keys(pos: str, layer: int) -> No
         for parameter in model.parameters():
             parameter.mul_(4)  # so that it matters which they are
     tokens = torch.randint(11, (2, 30)).repeat_interleave(2, dim=1)
-    wanted, _ = model.hidden_in_segments(tokens)
-    for size in (1, 7):
-        cache = model.new_cache()
-        cached = torch.cat([model.hidden(part, cache) for part in tokens.split(size, dim=1)], 1)
-        assert torch.allclose(cached, wanted, atol=1e-10)
+    assert_cached_reading_is_that_of_segments(model, tokens, 1, 7)
 
 
 def test_generation_goes_on_beyond_a_scheme_that_ends() -> None:

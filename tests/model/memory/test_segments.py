@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+import strong_models
 import torch
 from common import SCHEMES, SOUND, VARIANTS, compose_config, make_scheme
 from foreign_schemes import TurnedByTokens
+from strong_models import some_tokens
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -34,18 +36,7 @@ OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS if rem
 
 
 def strong_model(scheme: str | PositionScheme, **sizes: Any) -> GPT:
-    """Weights large enough for position to matter, in double precision."""
-    torch.manual_seed(0)
-    chosen = make_scheme(scheme) if isinstance(scheme, str) else scheme
-    model = GPT(chosen, **({"dropout": 0.0, "memory_length": MEMORY} | SIZES | sizes))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
-    return model.double().eval()
-
-
-def some_tokens(*shape: int) -> Tensor:
-    return torch.randint(SIZES["vocab_size"], shape)
+    return strong_models.strong_model(scheme, **({"memory_length": MEMORY} | SIZES | sizes)).double()
 
 
 def by_formula(model: GPT, tokens: Tensor, read: list[int]) -> Tensor:
@@ -92,7 +83,9 @@ def by_formula(model: GPT, tokens: Tensor, read: list[int]) -> Tensor:
 def in_segments(model: GPT, tokens: Tensor, reads: list[list[int]]) -> Tensor:
     """Return hidden states (B, N, D) of tokens (B, N), with reads of each row before each segment, as from a stream."""
     memory, found = model.empty_memory(len(tokens)), []
-    for segment, read in zip(tokens.split(SEGMENT, dim=1), torch.tensor(reads).T, strict=True):
+    segments = tokens.split(model.shape.context_length, dim=1)
+    for segment, read in zip(segments, torch.tensor(reads).T, strict=True):
+        torch.manual_seed(2)  # of dropout
         hidden, memory = model.hidden_with_memory(segment, memory.restarted(read))
         found.append(hidden)
     return torch.cat(found, dim=1)
@@ -104,25 +97,23 @@ def gradients(model: GPT, hidden: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad((hidden * weight).sum(), parameters, materialize_grads=True))
 
 
-MODELS = {name: lambda name=name: strong_model(name) for name in REMEMBERING}
 # Windows hold in layers that have one; the others see all of memory.
-MODELS["a window that begins in memory"] = lambda: strong_model(RoPENoPE(every=2, window=4))
-MODELS["keys that see their token's state"] = lambda: strong_model(TurnedByTokens())
+WINDOWED = pytest.param(RoPENoPE(every=2, window=4), id="a window that begins in memory")
+TURNED = pytest.param(TurnedByTokens(), id="keys that see their token's state")
 
 
-@pytest.mark.parametrize("name", [*MODELS, *OTHERS])
-def test_segments_are_the_formula(name: str) -> None:
+@pytest.mark.parametrize("scheme", [*REMEMBERING, WINDOWED, TURNED, *OTHERS])
+def test_segments_are_the_formula(scheme: str | PositionScheme) -> None:
     """Rows begin documents in their own places: the second one within its second segment."""
-    model = MODELS[name]() if name in MODELS else strong_model(name)
+    model = strong_model(scheme)
     if not has_formula(model.pos):
-        pytest.skip(f"{name} has no `score` to be held against")
+        pytest.skip(f"{scheme} has no `score` to be held against")
     tokens = some_tokens(2, SEGMENT * SEGMENTS)
     reads = [[0, 3, 6], [0, 3, 2]]
     found = in_segments(model, tokens, reads)
     expected = torch.stack([by_formula(model, row, read) for row, read in zip(tokens, reads, strict=True)])
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
-    for own, other in zip(gradients(model, found), gradients(model, expected), strict=True):
-        torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(gradients(model, found), gradients(model, expected), atol=1e-5, rtol=1e-5)
 
 
 def test_a_first_segment_is_a_window_to_the_bit_and_later_ones_remember() -> None:
@@ -165,12 +156,10 @@ def test_only_targets_are_computed_and_nothing_else_changes(sizes: dict[str, Any
             target_mask[row, place] = True
         found, memory = model.hidden_in_segments(tokens, target_mask=target_mask)
         torch.testing.assert_close(found, everything[target_mask], atol=1e-9, rtol=1e-9)
-        for name, tensor in memory.plain().items():
-            torch.testing.assert_close(tensor, whole.plain()[name], atol=1e-9, rtol=1e-9)
+        torch.testing.assert_close(memory.plain(), whole.plain(), atol=1e-9, rtol=1e-9)
         if position_ids:
             again = model.hidden_in_segments(tokens)[0][target_mask]
-            for own, other in zip(gradients(model, found), gradients(model, again), strict=True):
-                torch.testing.assert_close(own, other, atol=1e-9, rtol=1e-9)
+            torch.testing.assert_close(gradients(model, found), gradients(model, again), atol=1e-9, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", REMEMBERING)
@@ -179,16 +168,9 @@ def test_kernels_agree_where_memory_is_before_several_blocks(name: str) -> None:
     for backend in ("reference", "auto"):
         sizes = {"context_length": 130, "num_layers": 1, "memory_length": 121, "dropout": 0.3}
         model = strong_model(name, attention_backend=backend, **sizes).train()
-        tokens, reads = some_tokens(2, 260), [[0, 130], [0, 7]]
-        memory, parts = model.empty_memory(2), []
-        for segment, read in zip(tokens.split(130, dim=1), torch.tensor(reads).T, strict=True):
-            torch.manual_seed(2)
-            hidden, memory = model.hidden_with_memory(segment, memory.restarted(read))
-            parts.append(hidden)
-        hidden = torch.cat(parts, dim=1)
+        hidden = in_segments(model, some_tokens(2, 260), [[0, 130], [0, 7]])
         found[backend] = [hidden, *gradients(model, hidden)]
-    for own, other in zip(found["auto"], found["reference"], strict=True):
-        torch.testing.assert_close(own, other, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(found["auto"], found["reference"], atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("retrieval", [None, Retrieval(1, size=8, k=2)])
@@ -213,12 +195,6 @@ def test_rows_that_remember_less_are_joined_and_see_no_more() -> None:
     for row, own in enumerate([longer, shorter]):
         expected, _ = model.hidden_with_memory(tokens[row : row + 1, 2 * SEGMENT :], own)
         torch.testing.assert_close(found[row : row + 1], expected, atol=1e-9, rtol=1e-9)
-
-
-def test_a_memory_of_other_rows_is_refused() -> None:
-    model = strong_model("t5")
-    with pytest.raises(SettingError, match=r"^memory=3 rows: must be of the 2 texts that are read"):
-        model.hidden_with_memory(some_tokens(2, SEGMENT), model.empty_memory(3))
 
 
 @pytest.mark.parametrize("name", [name for name in SCHEMES if name not in REMEMBERING])
