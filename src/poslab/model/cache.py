@@ -125,10 +125,6 @@ class KeyValueCache:
         self._layers = self._layers or [LayerCache(self) for _ in range(number)]
         return self._layers
 
-    def advance(self, count: int) -> None:
-        """Count `count` more tokens as read, once every layer has taken them."""
-        self.length += count
-
     @property
     def first_seen(self) -> int:
         """Index of the first key that the next query sees."""

@@ -243,7 +243,7 @@ class GPT(PositionedModule):
         layers = self._layers(cache.terms(length, longest, self._terms), position_ids)
         for block, layer, layer_cache in zip(self.blocks, layers, cache.layers(len(layers)), strict=True):
             x = block(x, layer, layer_cache)
-        cache.advance(length)
+        cache.length += length
         return self.final_norm(x)
 
     def _embed(self, tokens: Tensor, position_ids: PositionIds, so_far: Tensor) -> Tensor:

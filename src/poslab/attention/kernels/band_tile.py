@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from poslab.attention.blocks import ALIGNED, BLOCK, Block
-from poslab.attention.kernels.near_tables import LOG2_E, NearTables, band
+from poslab.attention.kernels.near_tables import LOG2_E, NearTables
 from poslab.attention.kernels.products import unrounded
 
 
@@ -16,7 +16,7 @@ def storage_size(block: Block) -> int:
     return block.queries * (block.keys + 2 * (block.queries + ALIGNED))
 
 
-def limits_of_scores(like: Tensor, size: int = BLOCK) -> Tensor:
+def limits_of_scores(like: Tensor, size: int) -> Tensor:
     """Return limits (size, 2 size): inf, but -inf for query i from column size + i on. Clamping beats a mask."""
     column = torch.arange(-size, size, device=like.device)
     hidden = column >= torch.arange(size, device=like.device)[:, None]
@@ -43,7 +43,8 @@ class BandTile:
         padded = storage[: heads * block.queries * length].view(heads, block.queries, length)
         self.scores = padded[..., left : left + block.keys]
         self._room = [side for side in (padded[..., :left], padded[..., left + block.keys :]) if side.numel()]
-        self._band = band(padded, left + first_key + start if width else 0, width)
+        begin = left + first_key + start if width else 0  # in the first row, and one further right in each next one
+        self._band = padded.as_strided((heads, block.queries, width), (padded.stride(0), length + 1, 1), begin)
         self._first = first_key + start  # the key at which the first query meets the band
         # Keys at distances below `lowest` share the last near row; the block's first query has them from here on.
         first_below = block.position - near.lowest + 1

@@ -201,9 +201,3 @@ def with_far_values(v: Tensor, terms: RelativeTerms | None) -> Tensor:
     if terms is None or terms.values is None:
         return v
     return v + terms.values[..., -1:, :].to(v.dtype)
-
-
-def band(scores: Tensor, first_column: int, width: int) -> Tensor:
-    """Return the view (N, m, width) of scores (N, m, n) from `first_column` on, one further right in each row."""
-    strides = (scores.stride(0), scores.stride(1) + 1, 1)
-    return scores.as_strided((*scores.shape[:2], width), strides, scores.storage_offset() + first_column)

@@ -58,9 +58,8 @@ class Lookup:
 
     def add(self, k: Tensor, v: Tensor) -> None:
         """Add keys and values of a segment, (B, H, T, Dh) from the projections."""
-        self.keys, self.values = (
-            remembered(before, new, self.size) for before, new in ((self.keys, unit(k)), (self.values, v))
-        )
+        self.keys = remembered(self.keys, unit(k), self.size)
+        self.values = remembered(self.values, v, self.size)
 
 
 class CachedLookup(Lookup):
