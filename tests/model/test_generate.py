@@ -9,24 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strong_models import CONTEXT, NAMES, VOCAB, some_tokens, strong_model, with_window
-from torch import Tensor
 
 from poslab import GPT
 from poslab.errors import SettingError
 from poslab.model.generate import Sampling, generate, stream
 
 every_scheme = pytest.mark.parametrize("name", NAMES)
-
-
-def rows(count: int) -> list[torch.Generator]:
-    return [torch.Generator().manual_seed(row) for row in range(count)]
-
-
-def drawn(logits: Tensor, count: int, sampling: Sampling) -> Tensor:
-    """Return how often each token is drawn in `count` draws, (V,)."""
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.cat([sampling.draw(logits.expand(1000, -1), [generator] * 1000) for _ in range(count // 1000)])
-    return torch.bincount(ids, minlength=len(logits)) / count
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.5), Sampling(1.5, top_k=5), Sampling(top_p=0.7)])
@@ -40,7 +28,9 @@ def test_frequencies_are_the_probabilities(sampling: Sampling) -> None:
         kept = order[: next(i for i, total in enumerate(sums) if total >= sampling.top_p) + 1].tolist()
     expected = torch.zeros(len(logits))
     expected[kept] = probabilities[kept] / probabilities[kept].sum()
-    found = drawn(logits, 40_000, sampling)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.cat([sampling.draw(logits.expand(1000, -1), [generator] * 1000) for _ in range(40)])
+    found = torch.bincount(ids, minlength=len(logits)) / len(ids)
     assert (found[expected == 0] == 0).all()
     assert (found - expected).abs().max() < 0.012  # five standard deviations
 
@@ -72,7 +62,7 @@ def test_only_the_likeliest_are_drawn(
 def test_temperature_near_zero_and_top_k_of_one_are_greedy() -> None:
     logits = torch.randn(50, 30) * 3
     for sampling in (Sampling(0), Sampling(1e-320), Sampling(top_k=1), Sampling(top_p=1e-9), Sampling(9.0, 5, 1e-9)):
-        assert torch.equal(sampling.draw(logits, rows(50)), logits.argmax(-1))
+        assert torch.equal(sampling.draw(logits, [torch.Generator()] * 50), logits.argmax(-1))
 
 
 @pytest.mark.parametrize(
