@@ -24,7 +24,7 @@ from poslab.attention.kernels.flash import bias_by_distance, flash_attention, is
 from poslab.attention.kernels.near_tables import LOG2_E, NearTables, key_bias, near_tables, null_scores, with_far_values
 from poslab.attention.kernels.products import factor, products_for, rounded, unrounded
 from poslab.attention.kernels.scores import Call, Scores, adding
-from poslab.attention.reference import AttentionSpec, no_infinity, with_null
+from poslab.attention.reference import AttentionSpec, no_infinity, with_null, without_autocast
 
 
 @torch.compiler.disable
@@ -37,7 +37,7 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *,
     """
     shape, dtype = q.shape[:2], torch.promote_types(q.dtype, torch.float32)
     dropout = WeightDropout(dropout_p, q.device) if dropout_p > 0 else None
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q.device):
         near = near_tables(spec, q, k.shape[-2], dtype)
         bias_of_keys, largest_of_keys = key_bias(spec, q, k)
         null = null_scores(spec, q, near, largest_of_keys)  # (B, H, Tq, 1)
