@@ -43,7 +43,8 @@ WRONG = {
         optim.final_share=1.1 data.order=nothing threads=1025 seed=4294967296
         model.context_length=0 model.embed_dim=0 model.num_layers=0 model.num_heads=0 model.num_heads=3
         data.path=nowhere.txt data.path= data.path=no*thing data.encoding=gpt7 data.encoding=5
-        trainer.max_epochs=null trainer.max_steps=0 trainer.max_steps=-3 trainer.limit_train_batches=true
+        trainer.max_epochs=null trainer.max_steps=0 trainer.max_steps=-3 trainer.limit_train_batches=1.5
+        trainer.limit_train_batches=true trainer.limit_val_batches=1.5 trainer.val_check_interval=1.5
     """,
     "evaluate": "last=many last=0 allow_code=2 device=nothing model.memory_length=-1 model.memory_length=x model.no=5",
     "compare": "effect=0 pairs=nothing length=2.5",

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from common import ENDING, ENDLESS, RunScript, assert_refused
 from processes import Script
 from runs_to_evaluate import make_run

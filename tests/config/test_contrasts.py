@@ -36,6 +36,7 @@ def test_contrasts_as_a_setting() -> None:
         ("5", "contrasts[0]=5: must be a contrast, such as {better: NAME, than: NAME, by: 0.2, length: 96}"),
         ("{better: shaw}", "contrasts[0]={better: shaw}: must say better, than (and by), or scheme and one of"),
         ("{better: shaw, lenght: 9}", "contrasts[0].lenght=9: unknown setting; did you mean length?"),
+        ("{better: t5, than: t5}", "contrasts[0].than=t5: is the same scheme as better"),
         ("{better: t5, than: all}", "contrasts[0]={better: t5, than: all}: needs schemes by name; all goes with"),
         ("{scheme: t5, at_least: 0.1, at_most: 0.9}", "must say better, than (and by), or scheme and one of"),
         ("{better: t5, than: nope, by: -1}", "contrasts[0].by=-1: must be at least 0"),
@@ -198,3 +199,9 @@ def test_what_is_registered_stays(tmp_path: Path) -> None:
     early, late = read_registrations(folder)
     assert (early.contrasts, early.finished_runs) == ([first], 0)
     assert (late.contrasts, late.finished_runs) == ([second], 1)
+
+
+def test_a_file_that_holds_something_else(tmp_path: Path) -> None:
+    (tmp_path / "contrasts.yaml").write_text("- {registered: now, finished_runs: 0, contrasts: [{better: t5}]}")
+    with pytest.raises(UserError, match=r"contrasts.yaml: can't be read as registered contrasts: contrasts.0.={better"):
+        read_registrations(tmp_path)

@@ -96,6 +96,7 @@ def test_a_column_with_a_value_for_each_row_is_no_setting(tmp_path: Path) -> Non
         ("value", "a,1,N/A", "row 2, column value: 'N/A' is no number"),
         ("value", "a,None,4.0", "row 2, column seed: 'None' is no number"),
         ("loss", "a,1,4.0", "has no column value; it has scheme, seed, loss"),
+        ("value,value", "a,1,4.0,5.0", "has two columns value"),
         ("value", "a,1,4.0\nb,x,4.0", "row 3, column seed: 'x' is no number"),
         ("value", "a,1.5,4.0", "row 2, column seed: '1.5' is no whole number"),
         ("value", "a,,4.0", "row 2, column seed: '' is no whole number"),

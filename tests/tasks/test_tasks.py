@@ -330,6 +330,7 @@ def test_coupled_digits_share_a_position() -> None:
         (lambda: FlipFlop(**LENGTHS | {"test_lengths": [9]}), "[9]: 9: lengths must be at least 4 and even"),
         (lambda: FlipFlop(ignore=1.5, **LENGTHS), "ignore=1.5: must be a share"),
         (lambda: Recall(**LENGTHS), "pairs=4: they take 12 tokens, each key asked once, more than length 4"),
+        (lambda: Recall(keys=70_000_000_000, **LENGTHS), "keys=70000000000: must be at most 1048576"),
         (lambda: Recall(pairs=1, keys=0, **LENGTHS), "keys=0: pairs=1 need 1 different keys"),
         (lambda: DistantRecall(facts=5, **LENGTHS), "facts=5: are asked 4 tokens later: must be at most as many"),
         (lambda: DistantRecall(keys=3, **LENGTHS), "keys=3: facts=4 need as many different keys"),

@@ -26,7 +26,7 @@ import yaml
 from poslab.config.fields import Limited, setting, typed
 from poslab.config.files import write_whole
 from poslab.config.schemes import distinguishing
-from poslab.errors import SettingError, as_typed, require_one_of, suggestion
+from poslab.errors import SettingError, UserError, as_typed, require_one_of, suggestion
 from poslab.tasks import Task
 from poslab.tasks.metric import LAST_TOKENS_LOSS, LOSS
 
@@ -77,6 +77,8 @@ class Contrast(Limited):
             raise SettingError("within", self.within, "goes with value")
         if self.up_to is not None and (self.length is None or self.up_to <= self.length):
             raise SettingError("up_to", self.up_to, "must be above length, which goes with it")
+        if self.better == self.than is not None:
+            raise SettingError("than", self.than, "is the same scheme as better")
 
     def __hash__(self) -> int:
         return hash(str(self))
@@ -267,9 +269,14 @@ class Registration:
 
 
 def read_registrations(folder: Path) -> list[Registration]:
-    """Return the registrations of a sweep in their order."""
+    """Return the registrations of a sweep in their order. Raises UserError for a file that holds something else."""
     file = folder / FILE
-    return [_registration(plain) for plain in yaml.safe_load(file.read_text("utf-8"))] if file.exists() else []
+    if not file.exists():
+        return []
+    try:
+        return [_registration(plain) for plain in yaml.safe_load(file.read_text("utf-8"))]
+    except (KeyError, TypeError, ValueError, yaml.YAMLError) as error:  # as it may be written beside a table by hand
+        raise UserError(f"{file}: can't be read as registered contrasts: {' '.join(str(error).split())}") from error
 
 
 def _registration(plain: Any) -> Registration:

@@ -79,9 +79,12 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     if isinstance(error, InterpolationResolutionError):
         typed = [f"{option}={value}: " for option, value in given.items() if "${" in value]
         return f"{''.join(typed[:1])}{message}"
-    for group, options in config_groups().items() if "Config group override" in message else ():  # such as pos=null
+    bad_option = "Config group override" in message or "choices." in message  # such as pos=5, or a list
+    for group, options in config_groups().items() if bad_option else ():
         if given.get(group, options[0]) not in options:
             return f"{group}={given[group]}: must be one option; {suggestion(given[group], options)}"
+    if match := re.match(r"Key '(\w+)' is not in struct full_key: hydra\.runtime\.choices", message):
+        return f"~{match[1]}: can't be left out; {match[1]}=NAME chooses one"
     return message
 
 

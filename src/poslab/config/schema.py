@@ -169,6 +169,10 @@ class TrainerConfig(Limited):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for option in ("limit_train_batches", "limit_val_batches", "val_check_interval"):
+            value = getattr(self, option)
+            if isinstance(value, float) and value > 1:  # of which Lightning takes some as numbers
+                raise SettingError(option, value, "is a share, at most 1.0; a number of batches has no decimal point")
         if self.max_steps != -1:
             require_at_least(1, max_steps=self.max_steps)
         if self.max_epochs is None and self.max_steps == -1:

@@ -74,6 +74,9 @@ def read_table(file: Path) -> pd.DataFrame:
 def checked(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with all columns of KNOWN. Raises BadTable, with the first wrong row and column."""
     table = table.rename(columns=lambda name: str(name).strip()).drop(columns=[*ORIGIN], errors="ignore")
+    twice = [name for name in KNOWN if f"{name}.1" in table]
+    if twice:
+        raise BadTable(f"has two columns {twice[0]}")
     missing = [name for name in NEEDED if name not in table]
     if missing:
         raise BadTable(f"has no column {' and no column '.join(missing)}; it has {', '.join(table) or 'none'}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, NamedTuple
 
 from poslab.errors import SettingError, require_at_least
@@ -23,6 +23,7 @@ from poslab.tasks.metric import SHARES, Metric
 IGNORED = -100  # torch's own
 VALIDATION_LENGTHS = 8  # at most, spread over those of training
 VALIDATION_EXAMPLES = 64  # at each
+MOST = 2**20  # of anything that a setting counts: more symbols, for one, fill the memory with their names
 TEST_EXAMPLES = 512  # at each length: the standard error of a share is at most 2.2 points
 
 
@@ -53,6 +54,10 @@ class Task:
     validate_every: int = 250  # steps; they are one epoch
 
     def __post_init__(self) -> None:
+        for setting in fields(self):
+            given = getattr(self, setting.name)
+            if any(isinstance(n, int) and n > MOST for n in (given if isinstance(given, list) else [given])):
+                raise SettingError(setting.name, given, f"must be at most {MOST}")
         require_at_least(self.shortest, min_length=self.min_length)
         require_at_least(1, batch_size=self.batch_size, validate_every=self.validate_every)
         if self.max_length < self.min_length:
