@@ -16,7 +16,6 @@ from omegaconf.errors import OmegaConfBaseException
 from poslab.config.fields import NOT_IDENTITY
 from poslab.config.files import fingerprint, safe_name
 from poslab.config.overrides import explain, scheme_name, with_any_scheme
-from poslab.config.schema import EvaluationConfig
 from poslab.config.train import TrainConfig, parse
 from poslab.errors import SettingError, UserError
 from poslab.runs.code import fingerprints, task_sha256
@@ -51,22 +50,19 @@ class Job:
     other_code: bool = False
 
     @property
-    def evaluation(self) -> EvaluationConfig:
-        return EvaluationConfig() if self.config is None else self.config.evaluation
-
-    @property
     def trained(self) -> bool:
         return RunFolder(self.folder).finished and not self.problem
 
     @property
     def finished(self) -> bool:
-        """True if the run is trained, and evaluated at every length of `evaluation`."""
+        """True if the run is trained, and evaluated at every length of its settings."""
         return self.trained and not self.unmeasured
 
     @property
     def unmeasured(self) -> list[int]:
-        """Return the lengths at which the run is still to be evaluated."""
-        return unmeasured_lengths(self.folder, self.evaluation)
+        """Return the lengths at which the run is still to be evaluated; of a job that can run."""
+        assert self.config is not None
+        return unmeasured_lengths(self.folder, self.config.evaluation)
 
 
 def sweep_folder(config: DictConfig) -> Path:

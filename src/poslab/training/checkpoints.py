@@ -57,20 +57,17 @@ class Checkpoints(Checkpoint):
         self.folder = folder
         self.every = every
         self.stop = stop
-        self.saved_step = 0
         self._point = ""  # at which the checkpoint is taken
         self._first = random_states()
         self._random: dict[str, Any] = {}  # after the last training batch
-        self._resumed = False
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         ours(pl_module).state.clock.start()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._restore_random_states(trainer, ours(pl_module))
-        if not self._resumed:
-            return
-        trainer.should_stop |= lightning_loops.has_stopped_early(trainer)
+        # The rest changes nothing but in a run that resumes.
+        trainer.should_stop |= any(early.wait_count >= early.patience for early in trainer.early_stopping_callbacks)
         lightning_loops.follow_the_schedule(trainer)
 
     def _restore_random_states(self, trainer: Trainer, module: LanguageModel) -> None:
@@ -86,9 +83,9 @@ class Checkpoints(Checkpoint):
             digest = hashlib.sha256(f"{module.config.settings.seed} {trainer.global_step} {rank}".encode()).digest()
             torch.manual_seed(int.from_bytes(digest[:4]))
 
-    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         stopping, step = self._stop_signal(trainer), trainer.global_step
-        if step == self.saved_step:
+        if step == ours(pl_module).state.step:
             return
         if stopping or (self.every and step % self.every == 0):
             self._save_last(trainer, "between batches")
@@ -98,8 +95,7 @@ class Checkpoints(Checkpoint):
 
     def _stop_signal(self, trainer: Trainer) -> int:
         """Return the number of the signal that any process has received, else 0. All must call this at once."""
-        own = self.stop.number or 0
-        return own if trainer.world_size == 1 else largest(own, trainer.strategy.root_device)
+        return largest(self.stop.number or 0, trainer.strategy.root_device)
 
     def on_validation_batch_end(self, trainer: Trainer, *_: Any) -> None:
         if self._stop_signal(trainer):
@@ -112,14 +108,13 @@ class Checkpoints(Checkpoint):
         self._save_last(trainer, "after validation")
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self.saved_step != trainer.global_step:
+        if ours(pl_module).state.step != trainer.global_step:
             self._save_last(trainer, "end of epoch")
 
     def _save_last(self, trainer: Trainer, point: str) -> None:
         if not lightning_loops.is_between_steps(trainer):
             return  # and end, if asked to, before the next batch at which this holds
         self._point = point
-        self.saved_step = trainer.global_step
         if writer := writer_of(trainer):
             writer.flush()
         trainer.save_checkpoint(self.folder.last)
@@ -150,5 +145,4 @@ class Checkpoints(Checkpoint):
             memory = Memory(**checkpoint["memory"])
             own = shard_rows(len(memory.read), trainer.global_rank, trainer.world_size)
             module.memory = memory.rows(own).to(trainer.strategy.root_device)
-        self._resumed, self.saved_step = True, state.step
         data.resume_at(state.epoch, state.batches)

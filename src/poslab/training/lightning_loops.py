@@ -8,7 +8,6 @@ resume, so they are set back to the last point where they can.
 from typing import Any
 
 from pytorch_lightning import Trainer
-from pytorch_lightning.loggers import WandbLogger
 
 _BATCHES, _VALIDATION = "epoch_loop.batch_progress", "epoch_loop.val_loop.batch_progress"
 _COUNTS = ("ready", "started", "processed", "completed")
@@ -50,19 +49,6 @@ def set_back_to_start_of_validation(checkpoint: dict[str, Any]) -> None:
     checkpoint["loops"]["fit_loop"][_VALIDATION] = {"total": begun, "current": begun, "is_last_batch": False}
 
 
-def is_past_last_batch(checkpoint: dict[str, Any], batches: int) -> bool:
-    """Return whether the epoch's last batch is done: the epoch still counts as under way after its validation.
-
-    batches: of this epoch that are done.
-    """
-    return batches > 0 and bool(checkpoint["loops"]["fit_loop"][_BATCHES]["is_last_batch"])
-
-
-def has_stopped_early(trainer: Trainer) -> bool:
-    """Return whether the early stopping of the resumed run had come to its end."""
-    return any(early.wait_count >= early.patience for early in trainer.early_stopping_callbacks)
-
-
 def follow_the_schedule(trainer: Trainer) -> None:
     """Set the learning rate that the schedule has for the next step; another one than was saved if the run is
     extended."""
@@ -77,8 +63,3 @@ def follow_the_schedule(trainer: Trainer) -> None:
 def leave_signals_alone(trainer: Trainer) -> None:
     """Keep Lightning from handling signals: it would answer SIGTERM with a broadcast that no other process expects."""
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
-
-
-def without_anonymous(logger: WandbLogger) -> None:
-    """Leave out a setting of wandb.init that Lightning passes, and of which wandb warns that it has no effect."""
-    logger._wandb_init.pop("anonymous", None)

@@ -22,11 +22,9 @@ from poslab.config.schema import LoggerConfig
 from poslab.distributed import is_first_process
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.pictures import LEGIBLE, attention_figure, attention_maps, draw
-from poslab.evaluation.scoring import Scoring
 from poslab.report.terminal import visible
 from poslab.runs.folder import RunFolder
 from poslab.training.console import width
-from poslab.training.lightning_loops import without_anonymous
 from poslab.training.module import ours
 from poslab.training.summary import flat_settings
 
@@ -87,7 +85,7 @@ def _wandb(settings: LoggerConfig, folder: RunFolder) -> Logger:
         id=before[-1].name.rpartition("-")[2] if before else None,
         settings=wandb.Settings(silent=settings.offline, console="off"),  # the screen's text stays with the screen
     )
-    without_anonymous(logger)
+    logger._wandb_init.pop("anonymous", None)  # which Lightning passes, and wandb warns that it has no effect
     try:
         _ = logger.experiment  # begins the run
     except wandb.Error as error:
@@ -182,8 +180,7 @@ class Pictures(Callback):
     alone.
     """
 
-    def __init__(self, scoring: Scoring[Any]) -> None:
-        self.scoring = scoring
+    def __init__(self) -> None:
         self.drawn = 0  # the step of the last pictures, and that of the last validation
         self.validated = 0
 
@@ -207,10 +204,10 @@ class Pictures(Callback):
         writer, module = writer_of(trainer), ours(pl_module)
         if writer is None:
             return
-        model, step = module.model, trainer.global_step
+        model, scoring, step = module.model, module.scoring, trainer.global_step
         for name, picture in model.pictures().items():
             writer.add_figure(f"pos/{name}", draw(picture, caption=True), step)
-        count, scoring = min(LEGIBLE, model.shape.context_length), self.scoring
+        count = min(LEGIBLE, model.shape.context_length)
         words = scoring.prompt[:count]
         positions = None if scoring.positions is None else scoring.positions[:count]
         maps = attention_maps(model, torch.tensor(words), positions)

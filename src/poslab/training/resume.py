@@ -22,7 +22,6 @@ from poslab.runs.folder import RunFolder, old_run_folder
 from poslab.runs.initial import initial_fields
 from poslab.signals import Interrupted
 from poslab.tasks import Task
-from poslab.training import lightning_loops
 from poslab.training.state import RunState, rewind_events
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -32,7 +31,8 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 class ResumedRun:
     """Run and checkpoint from which it resumes; `checkpoint` None: it starts over.
 
-    notes: warnings for the user. provenance: the PROVENANCE_FIELDS of its TrainConfig.
+    notes: warnings for the user. provenance: the PROVENANCE_FIELDS of its TrainConfig, which are lengths before it was
+    extended, and what tells its first weights.
     """
 
     folder: RunFolder
@@ -41,11 +41,6 @@ class ResumedRun:
     data_sha256: str | None
     notes: list[str]
     provenance: dict[str, Any]
-
-    @property
-    def threads(self) -> int | None:
-        """Threads of the run before it was interrupted: with another number, sums are rounded otherwise."""
-        return None if self.checkpoint is None else self.state.threads
 
     def rewind(self, data_sha256: str) -> RunFolder:
         """Take back what was written after the checkpoint, and return the folder.
@@ -78,14 +73,7 @@ def open_run_to_resume(config: TrainConfig, world_size: int) -> Iterator[Resumed
             problem = f"it is finished, but has no {folder.last.name} to resume from; starting over would overwrite it"
             raise SettingError("resume", folder, problem)
         else:
-            yield ResumedRun(folder, None, RunState(), None, notes, {})
-
-
-def provenance_fields(config: TrainConfig, earlier: ResumedRun | None) -> dict[str, Any]:
-    """Return the PROVENANCE_FIELDS of a TrainConfig: lengths before it was extended, what tells its first weights."""
-    if earlier is not None and earlier.checkpoint is not None:
-        return earlier.provenance
-    return initial_fields(config.settings.init_from)
+            yield ResumedRun(folder, None, RunState(), None, notes, initial_fields(config.settings.init_from))
 
 
 def _from_checkpoint(
@@ -96,7 +84,7 @@ def _from_checkpoint(
     given = config.settings.init_from
     if given != own.get("init_from") and initial_fields(given).get("init_sha256") != own.get("init_sha256"):
         raise SettingError("init_from", given, "the run began with other weights")
-    _check_not_shortened(state, config, content)
+    _check_not_shortened(state.step, config, own)
     _check_not_finished(folder, state.step, config, own)
     notes = notes + _code_notes(folder, config.pos, about, state.step) + _process_notes(len(state.random), world_size)
     provenance = {name: own[name] for name in PROVENANCE_FIELDS if name in own}
@@ -122,20 +110,14 @@ def _process_notes(before: int, now: int) -> list[str]:
     return [f"resumes with {now} process{'es' * (now > 1)} instead of {before}: {same}"]
 
 
-def _check_not_shortened(state: RunState, config: TrainConfig, content: dict[str, Any]) -> None:
-    """Raise SettingError where the settings ask for less than the run was to train, or than it has trained."""
-    epochs, steps = config.trainer.max_epochs, config.trainer.max_steps
-    planned = content["poslab"]["config"]["trainer"]["max_epochs"]
+def _check_not_shortened(step: int, config: TrainConfig, own: dict[str, Any]) -> None:
+    """Raise SettingError for fewer epochs than the run was to train, and for fewer steps than it has trained."""
+    epochs, steps, planned = config.trainer.max_epochs, config.trainer.max_steps, own["trainer"]["max_epochs"]
     if epochs is not None and planned is not None and epochs < planned:
         problem = f"the run was to have {planned}; it can be extended, not shortened"
         raise SettingError("trainer.max_epochs", epochs, problem)
-    epochs_done = state.epoch
-    if lightning_loops.is_past_last_batch(content, state.batches):
-        epochs_done += 1
-    if epochs is not None and epochs < epochs_done:
-        raise SettingError("trainer.max_epochs", epochs, f"the run has trained for {epochs_done} already")
-    if steps != -1 and steps < state.step:
-        raise SettingError("trainer.max_steps", steps, f"the run has trained for {state.step} already")
+    if steps != -1 and steps < step:
+        raise SettingError("trainer.max_steps", steps, f"the run has trained for {step} already")
 
 
 def _check_not_finished(folder: RunFolder, step: int, config: TrainConfig, own: dict[str, Any]) -> None:

@@ -55,22 +55,22 @@ class FiniteLoss(Callback):
             values.append(module.gradient_norm.detach().float().flatten())
         self._unseen.append((trainer.global_step, torch.cat(values)))
         if pl_module.device.type == "cpu" or trainer.global_step % self.every == 0:
-            self._look(trainer, pl_module)
+            self._look(pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         loss = ours(pl_module).state.last_val_loss
         if not math.isfinite(loss):
-            raise _stopped(trainer, pl_module, trainer.global_step, f"validation loss is {loss}")
+            raise _stopped(pl_module, trainer.global_step, f"validation loss is {loss}")
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        self._look(trainer, pl_module)
+        self._look(pl_module)
 
-    def _look(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def _look(self, pl_module: LightningModule) -> None:
         unseen, self._unseen = self._unseen, []
         for step, values in unseen:
             for name, value in zip(("loss", "gradient's norm"), values.tolist(), strict=False):
                 if not math.isfinite(value):
-                    raise _stopped(trainer, pl_module, step, f"{name} is {value}")
+                    raise _stopped(pl_module, step, f"{name} is {value}")
 
 
 def check_target(target: float | None, state: RunState) -> None:
@@ -80,9 +80,8 @@ def check_target(target: float | None, state: RunState) -> None:
         raise RunStopped(f"target_loss={target:g}: {problem}")
 
 
-def _stopped(trainer: Trainer, pl_module: LightningModule, step: int, what: str) -> Diverged:
-    config, callback = ours(pl_module).config, trainer.checkpoint_callback
-    saved = getattr(callback, "saved_step", 0)
+def _stopped(pl_module: LightningModule, step: int, what: str) -> Diverged:
+    config, saved = ours(pl_module).config, ours(pl_module).state.step
     kept = f"the last good checkpoint is of step {saved}" if saved else "there is no checkpoint yet"
     advice = [f"a smaller optim.learning_rate than {config.optim.learning_rate:g}"]
     advice += ["trainer.gradient_clip_val=1.0"] if not config.trainer.gradient_clip_val else []

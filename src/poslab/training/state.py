@@ -55,7 +55,7 @@ class RunState:
     sample: str = ""  # what the model wrote at the last validation
     clock: Stopwatch = field(default_factory=Stopwatch)  # time of the whole run
     training_clock: Stopwatch = field(default_factory=Stopwatch)  # without validations
-    threads: int = 1
+    threads: int | None = None  # None: none so far. With another number of them, sums are rounded otherwise
     random: list[dict[str, Any]] = field(default_factory=list)  # of each process, after its last training batch
     events: dict[str, int] = field(default_factory=dict)  # bytes of TensorBoard's files, by name
 

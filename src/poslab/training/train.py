@@ -19,6 +19,7 @@ from poslab.model.decoder import GPT
 from poslab.runs.checkpoint_files import write_start
 from poslab.runs.code import code_fingerprint, task_sha256
 from poslab.runs.folder import RunFolder, new_run_folder
+from poslab.runs.initial import initial_fields
 from poslab.runs.summary import Summary
 from poslab.signals import StopRequest
 from poslab.tasks import Task
@@ -27,7 +28,7 @@ from poslab.training.console import conclude, introduce
 from poslab.training.initial_weights import init_from
 from poslab.training.loggers import check_logger
 from poslab.training.module import LanguageModel
-from poslab.training.resume import ResumedRun, open_run_to_resume, provenance_fields, resume_hints
+from poslab.training.resume import ResumedRun, open_run_to_resume, resume_hints
 from poslab.training.run_ends import check_target
 from poslab.training.summary import summarise, training_choices, words
 from poslab.training.trainer import (
@@ -61,14 +62,15 @@ def train(config: TrainConfig) -> Summary:
     distributed.check_same(flat(config) | vars(config.settings))
     with ExitStack() as held:
         earlier = held.enter_context(open_run_to_resume(config, world_size)) if config.settings.resume else None
-        summary = _train(replace(config, **provenance_fields(config, earlier)), earlier, world_size, held)
+        provenance = earlier.provenance if earlier else initial_fields(config.settings.init_from)
+        summary = _train(replace(config, **provenance), earlier, world_size, held)
     distributed.close()
     return summary
 
 
 def _train(config: TrainConfig, earlier: ResumedRun | None, world_size: int, held: ExitStack) -> Summary:
     """Train from the settings to the summary. earlier: the run that resumes. held: keeps the lock of a new folder."""
-    set_threads(config.settings.threads or (earlier.threads if earlier else None), world_size)
+    set_threads(config.settings.threads or (earlier.state.threads if earlier else None), world_size)
     seed_everything(config.settings.seed, workers=True, verbose=False)
 
     with distributed.first_process_first():
@@ -92,7 +94,7 @@ def _train(config: TrainConfig, earlier: ResumedRun | None, world_size: int, hel
         write_whole(folder.config, yaml.safe_dump(config.recorded, sort_keys=False, allow_unicode=True))
 
     every, stop = min(config.trainer.log_every_n_steps, train_batches), StopRequest()
-    trainer = make_trainer(config, folder, every, scoring, stop, world_size)
+    trainer = make_trainer(config, folder, every, data, stop, world_size)
     # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
     trainer.precision_plugin.convert_module(module)
     if trainer.is_global_zero:

@@ -19,7 +19,6 @@ from poslab.config.train import TrainConfig
 from poslab.data.module import DataModule
 from poslab.distributed import cluster_environment, launch
 from poslab.errors import SettingError, UserError, first_line
-from poslab.evaluation.scoring import Scoring
 from poslab.processors import compiler_problem
 from poslab.runs.checkpoint import choose_device
 from poslab.runs.folder import RunFolder
@@ -35,14 +34,14 @@ from poslab.training.run_ends import FiniteLoss, Limits
 
 
 def make_trainer(
-    config: TrainConfig, folder: RunFolder, every: int, scoring: Scoring[Any], stop: StopRequest, world_size: int = 1
+    config: TrainConfig, folder: RunFolder, every: int, data: DataModule, stop: StopRequest, world_size: int
 ) -> Trainer:
     """Make the Trainer that writes into `folder`, with everything that runs beside the training.
 
     every: steps between two figures of the training. stop: asks the run to end.
     """
     divided, on_terminal = config.trainer.strategy in sharded.NAMES, sys.stdout.isatty()
-    callbacks = _callbacks(config, folder, every, scoring, stop)
+    callbacks = _callbacks(config, folder, every, stop)
     if on_terminal:
         callbacks.insert(0, ProgressBar(refresh_rate=every))  # ahead of those that print, which it lets through
     own = {"log_every_n_steps": every, "max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
@@ -63,19 +62,17 @@ def make_trainer(
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
-    if (trainer.world_size > 1 or scoring.data.limits_validation) and trainer.limit_val_batches:
+    if (trainer.world_size > 1 or data.limits_validation) and trainer.limit_val_batches:
         trainer.limit_val_batches = 1.0  # of what the data deal out, within the limit of all
     leave_signals_alone(trainer)
     return trainer
 
 
-def _callbacks(
-    config: TrainConfig, folder: RunFolder, every: int, scoring: Scoring[Any], stop: StopRequest
-) -> list[Callback]:
+def _callbacks(config: TrainConfig, folder: RunFolder, every: int, stop: StopRequest) -> list[Callback]:
     settings = config.settings
     callbacks: list[Callback] = [FiniteLoss(every), ValidationLines()]  # it comes before those that show or save
     if config.trainer.strategy not in sharded.NAMES:
-        callbacks += [SampleText(), Pictures(scoring)]
+        callbacks += [SampleText(), Pictures()]
     callbacks += [HyperParameters(), Limits(config.trainer.max_steps, settings.target_loss)]
     if settings.early_stopping_patience is not None:
         # At validations, so that what is saved after one knows of it.
@@ -206,16 +203,10 @@ def run_warnings(config: TrainConfig, trainer: Trainer) -> list[str]:
     """Collect what a user should know before the training."""
     reach = config.model.context_length + config.model.memory_length
     notes = config.pos.warnings(replace(config.model.shape, context_length=reach))
-    notes += slow_precision(config.trainer, trainer.strategy.root_device)
-    notes += missing_compiler(config.model, config.trainer)
-    return notes
-
-
-def slow_precision(settings: TrainerConfig, device: torch.device) -> list[str]:
-    """Warn where bfloat16 works, but only in software."""
-    if device.type == "cpu" and settings.precision in ("bf16-mixed", "bf16-true") and not bfloat16_units():
-        return [f"trainer.precision={settings.precision}: this CPU has no bfloat16 arithmetic; 32-true is faster"]
-    return []
+    precision, on_cpu = config.trainer.precision, trainer.strategy.root_device.type == "cpu"
+    if on_cpu and precision in ("bf16-mixed", "bf16-true") and not bfloat16_units():  # works, but only in software
+        notes.append(f"trainer.precision={precision}: this CPU has no bfloat16 arithmetic; 32-true is faster")
+    return notes + missing_compiler(config.model, config.trainer)
 
 
 def compiles(model: ModelConfig, trainer: TrainerConfig) -> bool:
