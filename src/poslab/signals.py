@@ -12,8 +12,6 @@ from types import FrameType
 
 _USERS = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name))  # none on Windows
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, *_USERS)
-
-
 _TWICE_S = 5.0  # within which a scheduler and a launcher may both send the same one
 
 
@@ -27,12 +25,7 @@ class Interrupted(BaseException):
     @property
     def exit_code(self) -> int:
         """Exit code that shells expect: 130 for Ctrl-C, 143 for SIGTERM and the signals that announce it."""
-        return exit_code(self.number)
-
-
-def exit_code(number: int) -> int:
-    """Return the exit code of a program which this signal has ended."""
-    return 128 + (signal.SIGTERM if number in _USERS else number)
+        return 128 + (signal.SIGTERM if self.number in _USERS else self.number)
 
 
 class StopRequest:
@@ -96,11 +89,12 @@ def raise_on_signals(within: float | None = 3) -> None:
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
+        interruption = Interrupted(number)
         if within is not None:
-            last_resort = threading.Timer(within, os._exit, args=[exit_code(number)])
+            last_resort = threading.Timer(within, os._exit, args=[interruption.exit_code])
             last_resort.daemon = True
             last_resort.start()
-        raise Interrupted(number)
+        raise interruption
 
     for number in _SIGNALS:
         signal.signal(number, handle)

@@ -62,6 +62,10 @@ def assert_equal(ours: Any, theirs: Any, where: str = "") -> None:
         assert ours == theirs or (ours != ours and theirs != theirs), where  # two NaNs
 
 
+def assert_same_weights(ours: Path, theirs: Path) -> None:
+    assert_equal(content_of(ours)["state_dict"], content_of(theirs)["state_dict"], "last.ckpt")
+
+
 def assert_same_run(folder: Path, whole: Path) -> None:
     for name in ("last.ckpt", "best.safetensors"):
         if (whole / "checkpoints" / name).exists():

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 from common import ALIBI, REPOSITORY, RunScript, assert_refused, compose_config, composed
 from filelock import FileLock
@@ -25,10 +24,10 @@ from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from processes import PRELOADED, run_process
 from runs_to_compare import SUMMARY, change_config, change_summary, compare
+from runs_to_resume import assert_same_weights
 
 from hydra_plugins.poslab_sweeper.sweeper import overrides_of_jobs
 from poslab.config.contrasts import ALL, checked_contrasts, parse_contrast
@@ -100,10 +99,6 @@ def folders(root: Path) -> list[Path]:
     return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
-
-
 @pytest.fixture(autouse=True)
 def away_from_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose runs, if somebody has trained there, a sweep would find."""
@@ -119,17 +114,20 @@ def composed_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         )
 
 
-def combinations(*arguments: str) -> tuple[list[list[str]], DictConfig, ConfigLoader]:
-    """Return the overrides of each job of a command line; beside them, its configuration and Hydra's loader."""
+def hydra_s_loader() -> ConfigLoader:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        loader = GlobalHydra.instance().config_loader()
-    config = composed(*(a for a in arguments if a.startswith("experiment=")), hydra=True)
-    return overrides_of_jobs(config, loader, arguments), config, loader
+        return GlobalHydra.instance().config_loader()
 
 
 def planned(*arguments: str) -> list[Job]:
     """Return the jobs of a sweep, without running them."""
-    return list_jobs(*combinations(*arguments))
+    config, loader = composed(*(a for a in arguments if a.startswith("experiment=")), hydra=True), hydra_s_loader()
+    return list_jobs(overrides_of_jobs(config, loader, arguments), config, loader)
+
+
+def overrides_of_grids(params: dict[str, Any], grids: list[dict[str, Any]], *arguments: str) -> list[list[str]]:
+    config = OmegaConf.create({"hydra": {"sweeper": {"params": params, "grids": grids}}})
+    return overrides_of_jobs(config, hydra_s_loader(), arguments)
 
 
 def test_every_job_is_the_same_run_alone(sweep: Sweep, tmp_path: Path) -> None:
@@ -144,8 +142,7 @@ def test_every_job_is_the_same_run_alone(sweep: Sweep, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     summaries = [json.loads((f / "summary.json").read_text()) for f in (tmp_path / "alone", found[0])]
     assert summaries[0]["best_val_loss"] == summaries[1]["best_val_loss"]
-    first, second = weights(tmp_path / "alone"), weights(found[0])
-    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert_same_weights(tmp_path / "alone", found[0])
 
 
 def test_only_what_is_not_finished_runs_again(swept_here: Sweep, tmp_path: Path) -> None:
@@ -187,9 +184,7 @@ def test_an_extended_run_is_no_job_s(swept_here: Sweep, tmp_path: Path) -> None:
     assert [job.problem or job.trained for job in planned(*TINY, "pos=t5", "seed=1,2")] == [False, True]
 
 
-def test_another_length_is_only_evaluated(
-    swept_here: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pictures_of_training: None
-) -> None:
+def test_another_length_is_only_evaluated(swept_here: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_module, "_run_alone", in_this_process)
     code, output, _ = swept_here("pos=t5", "seed=1,2", "sample.new_tokens=0", "evaluation.lengths=[16]")
     assert code == 0, output
@@ -269,10 +264,10 @@ def test_runs_of_other_code_are_reused_only_with_a_line(swept_here: Sweep, tmp_p
 
 
 def test_code_that_changes_during_a_sweep_trains_nothing(tmp_path: Path) -> None:
-    config = compose_config(*TINY, f"run_dir={tmp_path}/sweep/job")
-    files = JobFiles(tmp_path / "sweep" / "job")
-    with FileLock(files.claim().lock_file), pytest.raises(UserError, match="the code has changed since the sweep"):
-        job_module.train_or_evaluate(config, planned_code={"code_fingerprint": "another", "scheme_fingerprint": None})
+    config, planned_code = compose_config(*TINY, f"run_dir={tmp_path}/job"), {"code_fingerprint": "another"}
+    with pytest.raises(UserError, match="the code has changed since the sweep began"):
+        job_module.train_or_evaluate(config, planned_code)
+    assert not (tmp_path / "job").exists()
 
 
 def test_the_log_of_a_job_that_another_process_runs_is_its_own(swept_here: Sweep, tmp_path: Path) -> None:
@@ -282,14 +277,12 @@ def test_the_log_of_a_job_that_another_process_runs_is_its_own(swept_here: Sweep
     for run, log in zip(runs, logs, strict=True):
         (run / "summary.json").unlink()
         log.write_text("error: of another day\n")
-    with FileLock(JobFiles(runs[0]).claim().lock_file):
+    with JobFiles(runs[0]).claim():
         swept_here("pos=t5", "seed=1,2")
         assert [log.exists() for log in logs] == [True, False]
 
 
-def test_failures_stop_no_other_job(
-    sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pictures_of_training: None
-) -> None:
+def test_failures_stop_no_other_job(sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_module, "_run_alone", in_this_process)
     (tmp_path / "bad.txt").write_bytes(b"caf\xe9 " * 3000)
     (tmp_path / "good.txt").write_bytes((REPOSITORY / "data" / "the-verdict.txt").read_bytes())
@@ -358,9 +351,7 @@ def test_grids_stand_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_first_parameter_varies_slowest_over_all_grids() -> None:
     params, grids = {"seed": "1,2", "pos": "t5,rope"}, [{"data": "back"}, {"data": "copy", "seed": "2,3"}]
-    config = OmegaConf.create({"hydra": {"sweeper": {"params": params, "grids": grids}}})
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        jobs = overrides_of_jobs(config, GlobalHydra.instance().config_loader(), ["model.init_std=0.05"])
+    jobs = overrides_of_grids(params, grids, "model.init_std=0.05")
     assert [" ".join(job[:3]) for job in jobs] == [
         "seed=1 pos=t5 data=back", "seed=1 pos=rope data=back",
         "seed=2 pos=t5 data=back", "seed=2 pos=t5 data=copy", "seed=2 pos=rope data=back", "seed=2 pos=rope data=copy",
@@ -371,10 +362,7 @@ def test_the_first_parameter_varies_slowest_over_all_grids() -> None:
 @pytest.mark.parametrize("experiment", [f"study/{file.stem}" for file in CONFIGS.glob("experiment/study/*.yaml")])
 def test_the_study_trains_seed_after_seed(experiment: str) -> None:
     """So that wherever it stops, all but the last seed are complete."""
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        loader = GlobalHydra.instance().config_loader()
-        config = loader.load_configuration("train", [f"experiment={experiment}"], run_mode=RunMode.MULTIRUN)
-        jobs = overrides_of_jobs(config, loader, [])
+    jobs = overrides_of_jobs(composed(f"experiment={experiment}", hydra=True), hydra_s_loader(), [])
     seeds = [override for job in jobs for override in job if override.startswith("seed=")]
     assert seeds == sorted(seeds)
     assert len({*seeds}) > 1
@@ -382,9 +370,7 @@ def test_the_study_trains_seed_after_seed(experiment: str) -> None:
 
 def test_values_of_grids_are_read_as_those_of_any_yaml() -> None:
     grids = [{"trainer.max_epochs": None, "data.match": True, "evaluation.lengths": [64, 128], "pos.base": 1e4}]
-    config = OmegaConf.create({"hydra": {"sweeper": {"params": {"seed": 1}, "grids": grids}}})
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        (job,) = overrides_of_jobs(config, GlobalHydra.instance().config_loader(), [])
+    (job,) = overrides_of_grids({"seed": 1}, grids)
     assert job == [
         "seed=1", "trainer.max_epochs=null", "data.match=True", "evaluation.lengths=[64,128]", "pos.base=10000.0",
     ]  # fmt: skip
@@ -495,16 +481,14 @@ def test_weights_to_begin_with_are_part_of_a_job_by_their_contents(tmp_path: Pat
 def test_a_job_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:
     config = compose_config(*TINY, f"run_dir={tmp_path}/sweep/job")
     files = JobFiles(tmp_path / "sweep" / "job")
-    with FileLock(files.claim().lock_file):
+    with files.claim():
         assert files.claimed
         run_job(config, [])
     assert not files.claimed
     assert not (tmp_path / "sweep" / "job").exists()
 
 
-def test_an_interrupted_job_resumes_or_starts_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pictures_of_training: None
-) -> None:
+def test_an_interrupted_job_resumes_or_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_module, "_run_alone", in_this_process)
     folder = tmp_path / "sweep" / "job"
     (folder / "checkpoints").mkdir(parents=True)
@@ -527,12 +511,6 @@ def another_process(folder: Path) -> FileLock:
     return lock
 
 
-def before_its_first_checkpoint(folder: Path) -> FileLock:
-    for checkpoint in (folder / "checkpoints").iterdir():
-        checkpoint.unlink()
-    return another_process(folder)
-
-
 def unreadable(folder: Path) -> None:
     """Make the system fail to read the checkpoint, as on a failing disk."""
     (folder / "checkpoints" / "last.ckpt").unlink()
@@ -541,11 +519,7 @@ def unreadable(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "problem"),
-    [
-        (another_process, "another process is running it"),
-        (before_its_first_checkpoint, "another process is running it"),
-        (unreadable, "last.ckpt: can't be read: Is a directory"),
-    ],
+    [(another_process, "another process is running it"), (unreadable, "last.ckpt: can't be read: Is a directory")],
 )
 def test_a_job_that_is_refused_leaves_its_folder_alone(
     spoil: Callable[[Path], Any],
@@ -601,8 +575,7 @@ def test_side_by_side_and_alone_give_the_same_bits(sweep: Sweep, tmp_path: Path)
     threads = json.loads((found[0] / "summary.json").read_text())["threads"]
     alone = [*TRAIN, *TINY, "pos=shaw", "seed=1", "run_dir=alone", f"threads={threads}"]
     subprocess.run(alone, capture_output=True, cwd=tmp_path, check=True)
-    first, second = weights(tmp_path / "alone"), weights(found[0])
-    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert_same_weights(tmp_path / "alone", found[0])
 
 
 @pytest.mark.slow
@@ -654,5 +627,4 @@ def test_a_preempted_job_is_requeued_and_resumes_to_the_bit(tmp_path: Path) -> N
     log = (tmp_path / "runs" / "smoke" / ".sweep" / f"{folder.name}.log").read_text()
     assert "resumes from step" in log
     subprocess.run([*TRAIN, *settings, "run_dir=alone"], capture_output=True, cwd=tmp_path, check=True)
-    ours, theirs = weights(folder), weights(tmp_path / "alone")
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert_same_weights(folder, tmp_path / "alone")

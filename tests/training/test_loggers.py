@@ -3,7 +3,7 @@
 import contextlib
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,6 @@ from runs_to_resume import assert_equal, content_of, logged, resume
 from poslab.errors import UserError
 from poslab.training import loggers
 from poslab.training.train import train
-
-EPOCHS = ("trainer.max_epochs=1", "trainer.max_epochs=2")  # of a run, and once it has resumed
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -39,11 +37,11 @@ def test_csv_has_what_tensorboard_has(trained: Callable[..., Path]) -> None:
         assert_equal(content_of(folder)[name], content_of(trained(*SMOKE))[name], name)
 
 
-def run_twice(folder: Path, *settings: str) -> None:
+def run_twice(folder: Path, *settings: str, then: Sequence[str] = ()) -> None:
     """Trains for an epoch, and resumes for another."""
     with contextlib.redirect_stdout(io.StringIO()):
-        train(compose_config(*SMOKE, *settings, EPOCHS[0], f"run_dir={folder}"))
-        resume(folder, EPOCHS[1])
+        train(compose_config(*SMOKE, *settings, "trainer.max_epochs=1", f"run_dir={folder}"))
+        resume(folder, "trainer.max_epochs=2", *then)
 
 
 def test_mlflow_has_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,8 +90,6 @@ def test_a_logger_that_is_not_installed(
 
 
 def test_a_run_resumes_with_another_logger(tmp_path: Path) -> None:
-    with contextlib.redirect_stdout(io.StringIO()):
-        train(compose_config(*SMOKE, EPOCHS[0], f"run_dir={tmp_path / 'run'}"))
-        resume(tmp_path / "run", EPOCHS[1], "logger.name=csv")
+    run_twice(tmp_path / "run", then=["logger.name=csv"])
     assert (tmp_path / "run" / "csv" / "version_0" / "metrics.csv").is_file()
     assert "  name: csv\n" in (tmp_path / "run" / "config.yaml").read_text()

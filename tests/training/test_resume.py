@@ -40,9 +40,6 @@ HOOKS = (
 )  # fmt: skip
 
 
-STEPS = ["trainer.max_epochs=null", "trainer.max_steps=7"]
-
-
 class CutOff(BaseException):
     """End of a run as sudden as SIGKILL, but within a test."""
 
@@ -176,21 +173,16 @@ def test_cut_off_between_checkpoints(
     assert ("position_error/layer_0" in logged(whole)) == ("evaluation.probes=true" in data)
 
 
-def test_cut_off_before_the_first_checkpoint(trained: Callable[..., Path], tmp_path: Path) -> None:
-    whole, cut = trained(*TINY), tmp_path / "cut"
-    cut_off(1, train_in, cut, *TINY)
-    assert not list((cut / "checkpoints").iterdir())
-    resume(cut)
-    assert_same_run(cut, whole)
-
-
-def test_initial_weights(trained: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_initial_weights_and_a_cut_off_before_the_first_checkpoint(
+    trained: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     cut, weights = tmp_path / "cut", tmp_path / "weights"
     export(load_checkpoint(trained(*TINY)), weights)
     sha256 = initial_fields(str(weights))["init_sha256"]
     settings = [*TINY, f"init_from={weights}"]
     whole = trained(*settings)
     cut_off(1, train_in, cut, *settings)
+    assert not list((cut / "checkpoints").iterdir())
     assert resume(cut)["init_sha256"] == sha256
     assert_same_run(cut, whole)
     assert yaml.safe_load((cut / "config.yaml").read_text())["init_sha256"] == sha256
@@ -229,19 +221,28 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cut = shutil.copytree(run_cut_off, tmp_path / "cut")
-    last = cut / "checkpoints" / "last.ckpt"
-    content = bytearray(last.read_bytes())
+    content = bytearray(last(cut).read_bytes())
     content[len(content) // 2] ^= 1  # within a tensor: nothing but the checksum can tell
     if damage == "gone":
-        last.unlink()  # as between two renames
+        last(cut).unlink()  # as between two renames
     else:
-        last.write_bytes(content[: len(content) // 2] if damage == "half" else content)
+        last(cut).write_bytes(content[: len(content) // 2] if damage == "half" else content)
     capsys.readouterr()
     resume(cut)
     printed = capsys.readouterr()
     assert ("damaged" in printed.err and "; resuming from previous.ckpt\n" in printed.err) == (damage != "gone")
     assert "resumes from step 2" in printed.out
     assert_same_run(cut, trained(*TINY))
+
+
+def last(run: Path) -> Path:
+    return run / "checkpoints" / "last.ckpt"
+
+
+def in_config(run: Path, text: str, other: str) -> None:
+    """Change a text in a run's config.yaml."""
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace(text, other))
 
 
 @pytest.fixture
@@ -328,11 +329,6 @@ def test_what_a_run_can_not_resume_with(overrides: list[str], problem: str, run_
     assert tree(run_folder) == before
 
 
-def test_more_steps_train_on(trained: Callable[..., Path], tmp_path: Path) -> None:
-    run = shutil.copytree(trained(*TINY, *STEPS), tmp_path / "run")
-    assert resume(run, "trainer.max_steps=14")["steps"] == 14
-
-
 @pytest.mark.parametrize(
     ("spoil", "problem"),
     [
@@ -341,7 +337,7 @@ def test_more_steps_train_on(trained: Callable[..., Path], tmp_path: Path) -> No
         (lambda run: (run / "config.yaml").write_text("- [half"), "config.yaml can't be read"),
         (lambda run: last(run).write_bytes(b"PK"), "a damaged one; no intact checkpoint is left"),
         (lambda run: last(run).unlink(), "it is finished, but has no last.ckpt to resume from"),
-        (lambda run: interpolate(run), "seed=${oc.env:HOME}: must be a whole number"),
+        (lambda run: in_config(run, "seed: 1", "seed: ${oc.env:HOME}"), "seed=${oc.env:HOME}: must be a whole number"),
     ],
 )
 def test_folders_that_no_run_can_resume_in(spoil: Callable[[Path], Any], problem: str, run_folder: Path) -> None:
@@ -350,15 +346,6 @@ def test_folders_that_no_run_can_resume_in(spoil: Callable[[Path], Any], problem
         resume(run_folder, "trainer.max_epochs=3")
     assert problem in str(refusal.value)
     assert "\n" not in str(refusal.value)
-
-
-def last(run: Path) -> Path:
-    return run / "checkpoints" / "last.ckpt"
-
-
-def interpolate(run: Path) -> None:
-    config = (run / "config.yaml").read_text()
-    (run / "config.yaml").write_text(config.replace("seed: 1", "seed: ${oc.env:HOME}"))
 
 
 def test_a_checkpoint_that_runs_code_is_refused_and_runs_nothing(run_folder: Path, tmp_path: Path) -> None:
@@ -374,8 +361,7 @@ def test_a_scheme_from_elsewhere_is_not_imported_unless_the_user_says_so(
 ) -> None:
     (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')")
     monkeypatch.syspath_prepend(tmp_path)
-    config = (run_folder / "config.yaml").read_text().replace("poslab.positions.t5.T5", "planted.Scheme")
-    (run_folder / "config.yaml").write_text(config)
+    in_config(run_folder, "poslab.positions.t5.T5", "planted.Scheme")
     with pytest.raises(UserError, match=r"its scheme is planted\.Scheme, which is no part of poslab; allow_code=true"):
         resume(run_folder, "trainer.max_epochs=3")
     assert not (tmp_path / "trace").exists()
@@ -389,8 +375,7 @@ def test_nothing_is_written_where_a_checkpoint_or_a_configuration_says(run_folde
     content["state"]["events"] |= {"../../precious": 1, "events.out.tfevents.link": 1}
     torch.save(content, last(run_folder))
     (run_folder / "events.out.tfevents.link").symlink_to(precious)
-    config = (run_folder / "config.yaml").read_text().replace("cache_dir: null", f"cache_dir: {tmp_path / 'cache'}")
-    (run_folder / "config.yaml").write_text(config)
+    in_config(run_folder, "cache_dir: null", f"cache_dir: {tmp_path / 'cache'}")
     resume(run_folder, "trainer.max_epochs=3")
     assert precious.read_text() == "mine" * 100
     assert {path.name for path in tmp_path.iterdir()} == {"run", "precious"}

@@ -14,16 +14,15 @@ from common import ALIBI, FULL_CAMPAIGN, REPOSITORY, RICHEST, SMOKE, SOUND, comp
 from matplotlib.figure import Figure
 from processes import grown_by, measured_training, run_process
 from runs_to_compare import group_of
-from runs_to_resume import resume
+from runs_to_resume import assert_same_weights, content_of, resume
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from poslab import GPT
 from poslab.comparison.repeat import command_of
-from poslab.evaluation.files import evaluate_checkpoint, own_text
+from poslab.evaluation.files import evaluate_run
 from poslab.positions import PositionScheme
 from poslab.processors import compiler_problem
-from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.load import read_run
 from poslab.training.train import train
 
@@ -35,10 +34,6 @@ def run(folder: Path, *overrides: str) -> dict:
 @pytest.fixture(scope="module")
 def finished(trained: Callable[..., Path]) -> Path:
     return trained(*SMOKE, f"pos={RICHEST}")
-
-
-def weights(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:
-    return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
 
 
 def test_run_folder(finished: Path) -> None:
@@ -80,7 +75,7 @@ def test_compiled_training_loads_without(tmp_path: Path) -> None:
     summary = vars(train(config))
     assert summary["attention_backend"] != "reference"
     assert 7 < summary["best_val_loss"] < 8
-    state = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    state = content_of(tmp_path / "run")["state_dict"]
     model = GPT(make_scheme(RICHEST), vocab_size=1417, **(dataclasses.asdict(config.model) | {"compile": False}))
     model.load_state_dict({key.removeprefix("model."): value for key, value in state.items()})
 
@@ -101,8 +96,7 @@ def test_where_there_is_no_compiler_a_run_says_so_and_trains(
     warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: model.compile=true")]
     assert len(warnings) == 1
     assert "no-such-compiler" in warnings[0]
-    compiled, plain = weights(tmp_path / "run"), weights(finished)
-    assert all(torch.equal(compiled[name], plain[name]) for name in plain)
+    assert_same_weights(tmp_path / "run", finished)
 
 
 def events_of(folder: Path) -> EventAccumulator:
@@ -174,8 +168,7 @@ def test_seeds_of_one_configuration_are_one_group_of_hparams(finished: Path, tmp
 
 def test_same_seed_same_bits_and_another_seed_others(finished: Path, tmp_path: Path) -> None:
     run(tmp_path / "again", f"pos={RICHEST}")
-    first, second = weights(finished), weights(tmp_path / "again")
-    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert_same_weights(tmp_path / "again", finished)
     old, new = (json.loads((f / "summary.json").read_text()) for f in (finished, tmp_path / "again"))
     assert old["last_val_loss"] == new["last_val_loss"]
     losses = [[e.value for e in events_of(f).Scalars("train/loss")] for f in (finished, tmp_path / "again")]
@@ -184,17 +177,11 @@ def test_same_seed_same_bits_and_another_seed_others(finished: Path, tmp_path: P
     assert other["last_val_loss"] != old["last_val_loss"]
 
 
-def evaluated_loss(folder: Path) -> float | None:
-    """Return the best weights' loss at the training length, as scripts/evaluate.py measures it."""
-    checkpoint = load_checkpoint(folder)
-    length = checkpoint.model.shape.context_length
-    (result,) = evaluate_checkpoint(checkpoint, own_text(checkpoint), [length]).lengths
-    return result.loss
-
-
 def test_a_model_has_one_validation_loss(tmp_path: Path) -> None:
+    """That of its best weights, as scripts/evaluate.py measures it at the training length."""
     summary = run(tmp_path / "run", "trainer.limit_val_batches=null", "trainer.max_epochs=1")
-    assert summary["best_val_loss"] == pytest.approx(evaluated_loss(tmp_path / "run"), rel=1e-7)
+    (result,) = evaluate_run(tmp_path / "run", [summary["context_length"]]).lengths
+    assert summary["best_val_loss"] == pytest.approx(result.loss, rel=1e-7)
     assert summary["val_loss_tokens"] == summary["validation_tokens"] - 1 == 533
 
 
@@ -204,7 +191,7 @@ def test_gradients_are_clipped(tmp_path: Path) -> None:
         run(tmp_path / limit, f"trainer.gradient_clip_val={limit}", "optim.weight_decay=0", "trainer.max_steps=1")
         norm = events_of(tmp_path / limit).Scalars("train/gradient_norm")[0].value
         assert norm > 0.1  # as it was before clipping
-        moved[limit] = weights(tmp_path / limit)["model.final_norm.bias"].abs().max().item()
+        moved[limit] = content_of(tmp_path / limit)["state_dict"]["model.final_norm.bias"].abs().max().item()
     assert moved["null"] > 2 * moved["1e-9"]
 
 

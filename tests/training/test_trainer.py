@@ -11,23 +11,15 @@ from poslab.training import trainer
 from poslab.training.train import train
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_gpu_without_a_gpu(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="trainer=gpu: torch sees no GPU"):
-        train(compose_config("trainer=gpu", f"run_dir={tmp_path / 'run'}"))
-    assert not (tmp_path / "run").exists()
-
-
-def test_float16_on_a_cpu(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
-    with pytest.raises(UserError, match=r"^trainer\.precision=16-mixed: needs a GPU; valid on a CPU: 32-true"):
-        train(compose_config("trainer=cpu", "trainer.precision=16-mixed", f"run_dir={tmp_path / 'run'}"))
-    assert not (tmp_path / "run").exists()
-    assert not recwarn
-
-
 @pytest.mark.parametrize(
     ("override", "problem"),
     [
+        pytest.param(
+            "trainer=gpu",
+            "trainer=gpu: torch sees no GPU",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
+        ("trainer=cpu trainer.precision=16-mixed", "trainer.precision=16-mixed: needs a GPU; valid on a CPU: 32-true"),
         *((given, given) for given in ("trainer.devices=0", "trainer.strategy=foo", "trainer.profiler=foo")),
         ("trainer.limit_val_batches=0.1", "trainer.limit_val_batches=0.1: leaves none of 9 batches"),
         ("trainer.limit_train_batches=0.01", "trainer.limit_train_batches=0.01: leaves none of"),
@@ -39,11 +31,14 @@ def test_float16_on_a_cpu(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> N
         ("model.attention_backend=flex trainer=cpu", "model.attention_backend=flex: trains on CUDA only; valid here"),
     ],
 )
-def test_settings_that_this_run_refuses(override: str, problem: str, tmp_path: Path) -> None:
+def test_settings_that_this_run_refuses(
+    override: str, problem: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
     with pytest.raises(UserError) as refusal:
         train(compose_config(*SMOKE, f"run_dir={tmp_path / 'run'}", "pos=shaw", *override.split()))
-    assert problem in str(refusal.value)
+    assert str(refusal.value).startswith(problem)
     assert "\n" not in str(refusal.value)
+    assert not recwarn
     assert not (tmp_path / "run").exists()
 
 

@@ -40,11 +40,11 @@ def run_sweep(
     folder = sweep_folder(config)
     contrasts = checked_contrasts([job.config for job in jobs if job.config is not None], _metric_names)
     left = [job for job in jobs if not job.problem and not job.finished]
-    if left:
+    if left or contrasts:
         require_writable("run_dir", folder)
-        for files in (JobFiles(job.folder) for job in left):
-            if files.log.exists() and not files.claimed:
-                files.log.unlink()
+    for files in (JobFiles(job.folder) for job in left):
+        if files.log.exists() and not files.claimed:
+            files.log.unlink()
     to_train = sum(not job.trained for job in left)
     to_evaluate = f", {len(left) - to_train} to evaluate" if len(left) > to_train else ""
     name = config.hydra.runtime.choices.get("experiment") or "sweep"
@@ -54,8 +54,8 @@ def run_sweep(
         print(f"note: {len(failed)} can't be run: {failed[0]}", flush=True)
     add_to_plan(folder, planned_groups(jobs))
     if contrasts:
-        require_writable("run_dir", folder)
-        print(register(folder, contrasts, _finished_runs(folder)), flush=True)
+        finished_runs = sum(RunFolder(path).finished for path in folder.iterdir())
+        print(register(folder, contrasts, finished_runs), flush=True)
     progress = Progress(sum(not job.problem for job in jobs), left)
     interruption: BaseException | None = None
     if left:
@@ -80,10 +80,6 @@ def _metric_names(task: Task) -> list[str]:
     from poslab.evaluation.task_metrics import metric_names  # loads torch
 
     return metric_names(task)
-
-
-def _finished_runs(folder: Path) -> int:
-    return sum(RunFolder(path).finished for path in folder.iterdir()) if folder.is_dir() else 0
 
 
 class Progress:

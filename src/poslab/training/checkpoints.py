@@ -21,7 +21,7 @@ from poslab.signals import Interrupted, StopRequest
 from poslab.training import lightning_loops
 from poslab.training.loggers import writer_of
 from poslab.training.module import LanguageModel, ours
-from poslab.training.state import event_sizes, random_states, restore_random_states
+from poslab.training.state import random_states, restore_random_states
 
 
 class CheckpointFiles(TorchCheckpointIO):
@@ -130,7 +130,7 @@ class Checkpoints(Checkpoint):
         state.batches = 0 if epoch_is_over else lightning_loops.batches_of_this_epoch(trainer)
         state.threads = torch.get_num_threads()
         state.random = of_all_processes(self._random or random_states())
-        state.events = event_sizes(self.folder)
+        state.events = {path.name: path.stat().st_size for path in self.folder.events}
         if module.memory is not None:
             checkpoint["memory"] = Memory.joined(of_all_processes(module.memory.to("cpu"))).plain()
         if self._point == "between batches":

@@ -111,13 +111,8 @@ def restore_random_states(states: dict[str, Any]) -> None:
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
 
 
-def event_sizes(run: RunFolder) -> dict[str, int]:
-    """Return the size of each of TensorBoard's files, in bytes by name."""
-    return {path.name: path.stat().st_size for path in run.events}
-
-
 def rewind_events(run: RunFolder, sizes: dict[str, int]) -> None:
-    """Cut off what was logged after `sizes` were taken: it will be logged again."""
+    """Cut off what was logged after `sizes`, the state's `events`, were taken: it will be logged again."""
     for path in run.events:
         size = sizes.get(path.name)
         if size is None or path.is_symlink():

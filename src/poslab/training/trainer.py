@@ -19,7 +19,7 @@ from poslab.config.train import TrainConfig
 from poslab.data.module import DataModule
 from poslab.distributed import cluster_environment, launch
 from poslab.errors import SettingError, UserError, first_line
-from poslab.processors import compiler_problem
+from poslab.processors import compiler_problem, compute_on
 from poslab.runs.checkpoint import choose_device
 from poslab.runs.folder import RunFolder
 from poslab.signals import StopRequest
@@ -239,10 +239,8 @@ def check_flex(model: ModelConfig, trainer: TrainerConfig) -> None:
 
 def set_threads(threads: int | None, world_size: int) -> None:
     """Give torch so many threads in each process; None leaves it to torch and Lightning."""
-    if threads is None:
-        return
-    torch.set_num_threads(threads)
-    if world_size > 1:
+    compute_on(threads)
+    if threads is not None and world_size > 1:
         os.environ["OMP_NUM_THREADS"] = str(threads)  # or Lightning would divide the processors
 
 
