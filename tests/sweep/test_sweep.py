@@ -31,6 +31,7 @@ from runs_to_resume import assert_same_weights
 
 from hydra_plugins.poslab_sweeper.sweeper import overrides_of_jobs
 from poslab.config.contrasts import ALL, checked_contrasts, parse_contrast
+from poslab.config.fields import NOT_IDENTITY
 from poslab.config.files import CONFIGS, fingerprint
 from poslab.config.train import TrainConfig
 from poslab.errors import UserError
@@ -39,11 +40,11 @@ from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import read_evaluation
 from poslab.runs.initial import initial_fields
 from poslab.runs.load import read_runs
-from poslab.runs.plan import keys_of, read_plan
+from poslab.runs.plan import keys_of, read_plan, settings_sha256
 from poslab.runs.summary import Summary
 from poslab.sweep import job as job_module
 from poslab.sweep.job import JobFiles, run_job
-from poslab.sweep.job_list import Job, _hash, identity, list_jobs
+from poslab.sweep.job_list import Job, identity, list_jobs
 from poslab.sweep.sweep import _divide_threads
 
 TRAIN = [sys.executable, str(REPOSITORY / "scripts" / "train.py")]
@@ -472,7 +473,7 @@ def test_weights_to_begin_with_are_part_of_a_job_by_their_contents(tmp_path: Pat
     assert known == identity(beginning_with("copy")) != identity(config)
     recorded = replace(beginning_with("copy"), **initial_fields(str(tmp_path / "one"))).plain
     source = fingerprints(config.pos)["scheme_fingerprint"]
-    assert _hash(config.pos_name, recorded, fingerprint(config.data.path), source) == known
+    assert settings_sha256(config.pos_name, recorded, fingerprint(config.data.path), source, NOT_IDENTITY) == known
     assert len({known, identity(beginning_with("other")), identity(beginning_with("deeper"))}) == 3
     with pytest.raises(UserError, match=r"^init_from=.*/nowhere: no such file or folder$"):
         identity(beginning_with("nowhere"))

@@ -86,28 +86,25 @@ def list_jobs(combinations: Sequence[Sequence[str]], config: DictConfig, loader:
 def identity(config: TrainConfig) -> str:
     """Return a hash of everything that decides the result of training: resolved settings, the text, the initial
     weights and the source of the scheme or task."""
-    return _hash(config.pos_name, _plain(config), *_sources(config))
+    return settings_sha256(*_recorded(config), NOT_IDENTITY)
 
 
 def planned_groups(jobs: Sequence[Job]) -> list[PlannedGroup]:
     """Return the groups and seeds that a comparison will expect of the jobs."""
     groups = []
     for config in (job.config for job in jobs if job.config is not None):
-        group, shared = group_keys(config.pos_name, _plain(config), *_sources(config))
+        group, shared = group_keys(*_recorded(config))
         seeds = [config.settings.seed]
         groups.append(PlannedGroup(config.pos_name, config.scheme_settings, config.data_name, group, shared, seeds))
     return merged(groups)
 
 
-def _plain(config: TrainConfig) -> dict[str, Any]:
-    """Return the configuration as the run will record it, with what tells apart the weights that it begins with."""
-    return replace(config, **_initial_fields(config.settings.init_from)).plain
-
-
-def _sources(config: TrainConfig) -> tuple[str, str | None]:
-    """Return the sha256 of the data, and the fingerprint of the scheme."""
+def _recorded(config: TrainConfig) -> tuple[str, dict[str, Any], str, str | None]:
+    """Return what the run will record: the name of its scheme, its settings with what tells apart the weights that it
+    begins with, the sha256 of the data, and the fingerprint of the scheme."""
+    plain = replace(config, **_initial_fields(config.settings.init_from)).plain
     data = task_sha256(config.data) if isinstance(config.data, Task) else _text_fingerprint(config.data.path)
-    return data, fingerprints(config.pos)["scheme_fingerprint"]
+    return config.pos_name, plain, data, fingerprints(config.pos)["scheme_fingerprint"]
 
 
 def _finished_runs(folder: Path) -> dict[str, Run]:
@@ -115,7 +112,8 @@ def _finished_runs(folder: Path) -> dict[str, Run]:
     runs = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if (run := _finished_run(path)) is not None:
-            runs[_hash(run.summary.pos, run.config, run.summary.data_sha256, run.summary.scheme_fingerprint)] = run
+            recorded = run.summary.pos, run.config, run.summary.data_sha256, run.summary.scheme_fingerprint
+            runs[settings_sha256(*recorded, NOT_IDENTITY)] = run
     return runs
 
 
@@ -124,10 +122,6 @@ def _finished_run(folder: Path) -> Run | None:
         return read_run(folder)
     except ValueError:  # unfinished, or no run
         return None
-
-
-def _hash(pos_name: str, config: dict[str, Any], text: str, source: str | None) -> str:
-    return settings_sha256(pos_name, config, text, source, NOT_IDENTITY)
 
 
 class _Composer:
@@ -163,7 +157,7 @@ class _Composer:
 
 
 def _plan_job(
-    overrides: list[str], varied: list[str], folder: Path, finished: dict[str, Run], composer: "_Composer"
+    overrides: list[str], varied: list[str], folder: Path, finished: dict[str, Run], composer: _Composer
 ) -> Job:
     impossible = False
     given = dict(override.split("=", 1) for override in overrides)
