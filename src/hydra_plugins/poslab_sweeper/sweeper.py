@@ -71,8 +71,7 @@ def combinations(overrides: Sequence[Override]) -> list[list[str]]:
         swept = override.is_sweep_override()
         values: Any = override.sweep_string_iterator() if swept else [override.get_value_element_as_str()]
         choices[name] = [f"{name}={value}" for value in values]
-    for override in reversed(overrides):
-        if not choices[override.get_key_element()]:
+        if not choices[name]:
             raise UserError(f"{str(override.input_line).lstrip('+')}: has no values, so there are no jobs")
     return [list(combination) for combination in product(*choices.values())]
 
