@@ -81,7 +81,7 @@ def _composed(arguments: Namespace) -> tuple[DictConfig, DictConfig]:
 def _checked(composed: DictConfig, running: DictConfig, config_dir: str | None) -> TrainConfig:
     """Check the settings of a run, one that resumes included. Raises SettingError."""
     overrides = [unquoted(override) for override in running.overrides.task]
-    # A run resumes by `resume=` here, or as a job of a sweep (`_train` in sweep/job.py): both go to training/resume.py.
+    # A run resumes by `resume=` here, or as a job of a sweep (sweep/job.py): both go to training/resume.py.
     if composed.resume is not None:
         return settings_of_resumed_run(composed, overrides)
     return parse(composed, scheme_name(running), [*_typed_config_dir(config_dir), *overrides])

@@ -87,7 +87,8 @@ def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
     if method == "forkserver":
         with deaf_to_interrupts():  # at Ctrl-C it would print the traceback of what it was importing
             forkserver.ensure_running()
-    command = argv_of("train", *overrides)
+    folder = _folder(config)
+    command = argv_of("train", *([f"resume={folder}"] if folder.is_run else overrides))
     process = context.Process(target=_run, args=(config, command, log, fingerprints(config.pos)))
     process.start()
     try:
@@ -109,8 +110,8 @@ def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
 def _run(config: TrainConfig, command: list[str], log: Path, planned_code: dict[str, str | None]) -> None:
     """Run the job, in the new process.
 
-    command: runs this job alone, should Lightning start more processes of it. planned_code: fingerprints of the code
-    when the sweep began.
+    command: runs this job alone, for Lightning, should it start more processes of it. planned_code: fingerprints of the
+    code when the sweep began.
     """
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C goes to the sweep alone, which tells this process to end
@@ -119,8 +120,9 @@ def _run(config: TrainConfig, command: list[str], log: Path, planned_code: dict[
     with log.open("w", encoding="utf-8") as opened:
         os.dup2(opened.fileno(), 1)
         os.dup2(opened.fileno(), 2)
+    sys.argv = command
     try:
-        train_or_evaluate(config, planned_code, command)
+        train_or_evaluate(config, planned_code)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -129,29 +131,19 @@ def _run(config: TrainConfig, command: list[str], log: Path, planned_code: dict[
         sys.exit(interrupted.exit_code)
 
 
-def train_or_evaluate(
-    config: TrainConfig, planned_code: dict[str, str | None] | None = None, command: list[str] | None = None
-) -> None:
+def train_or_evaluate(config: TrainConfig, planned_code: dict[str, str | None]) -> None:
     """Do the job in this process. Raises UserError for whatever the user can put right."""
-    if planned_code not in (None, fingerprints(config.pos)):
+    if planned_code != fingerprints(config.pos):
         raise UserError("the code has changed since the sweep began; the same command trains what it is now")
-    if _folder(config).finished:
+    folder = _folder(config)
+    if folder.finished:
         _evaluate(config)
-    else:
-        _train(config, command)
-
-
-def _train(config: TrainConfig, command: list[str] | None) -> None:
-    """Train the run of the job; resume it where it was interrupted."""
+        return
     from poslab.training.train import train
 
-    folder = _folder(config)
     # The other way to resume is `resume=` on a command line (commands/train.py): both go to training/resume.py.
     if folder.is_run:
-        command = argv_of("train", f"resume={folder}")
         config = replace(config, settings=replace(config.settings, resume=str(folder)))
-    if command is not None:  # this process's arguments are the sweep's: Lightning starts one with those of the job
-        sys.argv = command  # for every further device, and reads them nowhere else
     train(config)
 
 
@@ -160,11 +152,9 @@ def _evaluate(config: TrainConfig) -> None:
     from poslab.evaluation.files import evaluate_run
 
     compute_on(config.settings.threads)
-    folder = _folder(config).path
-    lengths = unmeasured_lengths(folder, config.evaluation)
+    run, wanted = _folder(config), config.evaluation
+    lengths = unmeasured_lengths(run.path, wanted)
     path = None if isinstance(config.data, Task) else config.data.path
-    settings = config.evaluation
-    evaluation = evaluate_run(folder, lengths, settings.stride, settings.last, data_path=path, allow_code=True)
-    file = _folder(config).summary
-    summary = Summary.read(file)
-    replace(summary, metrics=summary.metrics | evaluation.metrics).write(file)
+    evaluation = evaluate_run(run.path, lengths, wanted.stride, wanted.last, data_path=path, allow_code=True)
+    summary = Summary.read(run.summary)
+    replace(summary, metrics=summary.metrics | evaluation.metrics).write(run.summary)
