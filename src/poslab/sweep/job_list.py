@@ -13,6 +13,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from poslab.config.command_line import given_settings
 from poslab.config.fields import NOT_IDENTITY
 from poslab.config.files import fingerprint, safe_name
 from poslab.config.overrides import explain, scheme_name, with_any_scheme
@@ -135,13 +136,12 @@ class _Composer:
 
     def config_of(self, overrides: list[str]) -> TrainConfig:
         """Return the configuration of a job. Raises what Hydra, OmegaConf and `parse` raise."""
-        seeds = [override for override in overrides if override.startswith("seed=")]
-        others = tuple(override for override in overrides if override not in seeds)
+        seed = given_settings(overrides).get("seed", "")
+        others = tuple(override for override in overrides if not override.startswith("seed="))
         known = self._composed.get(others)
-        if known is None or len(seeds) != 1 or not seeds[0].removeprefix("seed=").isdecimal():
+        if known is None or not seed.isdecimal():
             return self._compose(overrides, others)
-        settings = replace(known.settings, seed=int(seeds[0].removeprefix("seed=")))
-        return replace(known, settings=settings, overrides=overrides)
+        return replace(known, settings=replace(known.settings, seed=int(seed)), overrides=overrides)
 
     def _compose(self, overrides: list[str], others: tuple[str, ...]) -> TrainConfig:
         composed = self._loader.load_sweep_config(self._config, overrides)
@@ -160,7 +160,7 @@ def _plan_job(
     overrides: list[str], varied: list[str], folder: Path, finished: dict[str, Run], composer: _Composer
 ) -> Job:
     impossible = False
-    given = dict(override.split("=", 1) for override in overrides)
+    given = given_settings(overrides)
     label = [f"{key.rsplit('.', 1)[-1]}_{given[key]}" for key in varied if key in given]
     try:
         parsed = composer.config_of(overrides)
@@ -184,6 +184,6 @@ def _plan_job(
 
 def _varied(combinations: Sequence[Sequence[str]]) -> list[str]:
     """Return the options that differ between combinations, without `pos` and `seed`, which are part of every name."""
-    given = [dict(override.split("=", 1) for override in overrides) for overrides in combinations]
+    given = [given_settings(overrides) for overrides in combinations]
     keys = dict.fromkeys(key for one in given for key in one)
     return [key for key in keys if key not in ("pos", "seed") and len({one.get(key) for one in given}) > 1]

@@ -56,24 +56,18 @@ def run_sweep(
     if contrasts:
         finished_runs = sum(RunFolder(path).finished for path in folder.iterdir())
         print(register(folder, contrasts, finished_runs), flush=True)
-    progress = Progress(sum(not job.problem for job in jobs), left)
-    interruption: BaseException | None = None
-    if left:
-        progress.start()
-        raise_on_signals(within=None)  # the jobs at work save what they have first
-        try:
-            threads = _divide_threads(config, len(left))
-            results = launcher.launch([_overrides(job, threads) for job in left], initial_job_idx=0)
-            _note_crashes(left, results)
-        except (KeyboardInterrupt, Interrupted) as error:
-            interruption = error
-        finally:
-            progress.stop()
-    complete = _conclude(jobs, folder)
-    if interruption is not None:
+    try:
+        if left:
+            raise_on_signals(within=None)  # the jobs at work save what they have first
+            with Progress(sum(not job.problem for job in jobs), left):
+                threads = _divide_threads(config, len(left))
+                results = launcher.launch([_overrides(job, threads) for job in left], initial_job_idx=0)
+                _note_crashes(left, results)
+    except (KeyboardInterrupt, Interrupted):
+        _conclude(jobs, folder)
         print("the same command resumes from here")
-        raise interruption
-    return complete
+        raise
+    return _conclude(jobs, folder)
 
 
 def _metric_names(task: Task) -> list[str]:
@@ -83,8 +77,8 @@ def _metric_names(task: Task) -> list[str]:
 
 
 class Progress:
-    """Progress line: how many of the jobs that can run are done, running and left, and about how long they will take.
-    Without a terminal to rewrite it in, a new line whenever a job is done."""
+    """Progress line, within a context: how many of the jobs that can run are done, running and left, and about how long
+    they will take. Without a terminal to rewrite it in, a new line whenever a job is done."""
 
     def __init__(self, total: int, left: list[Job]) -> None:
         self.total = total
@@ -95,10 +89,10 @@ class Progress:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def start(self) -> None:
+    def __enter__(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
 

@@ -121,8 +121,7 @@ def check_trainer(settings: TrainerConfig) -> int:
         raise SettingError("trainer.devices", processes, f"must be at most {processors}, the processors here")
     if settings.strategy in sharded.NAMES:  # whose mesh needs the number of processes
         settings = replace(settings, strategy="ddp")
-    given = {f.name: getattr(settings, f.name) for f in fields(settings)}
-    launched = _launched(settings)
+    given, launched = asdict(settings), _launched(settings)
     changed = {f.name: given[f.name] for f in fields(settings) if given[f.name] != f.default}
     try:
         return _try(" ".join(f"trainer.{name}={value}" for name, value in changed.items()), given | launched)
