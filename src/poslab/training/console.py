@@ -10,7 +10,6 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import TQDMProgressBar
 
 from poslab.config.schemes import shown
-from poslab.data.module import DataModule
 from poslab.report.terminal import clock, table_line
 from poslab.runs.folder import RunFolder
 from poslab.runs.summary import Summary
@@ -23,12 +22,7 @@ _AFTER = {"tokens/s": 8, "time": 6}
 
 
 def introduce(
-    module: LanguageModel,
-    data: DataModule,
-    folder: RunFolder,
-    backends: str,
-    warnings: list[str],
-    resumed_step: int | None = None,
+    module: LanguageModel, folder: RunFolder, backends: str, warnings: list[str], resumed_step: int | None
 ) -> None:
     """Print what is about to be trained, by which backends of attention, and the step from which it resumes; on stderr,
     the warnings."""
@@ -39,7 +33,7 @@ def introduce(
     print(f"scheme   {config.pos_name}{f' ({settings})' if settings else ''}, seed {config.settings.seed}")
     print(f"model    {counts['total']:,} parameters, {counts['scheme']:,} of them for position")
     print(f"backend  {backends}")
-    print(f"data     {data.description}")
+    print(f"data     {module.scoring.data.description}")
     shares = [measure for measure in module.scoring.measures if measure.is_proportion and measure.chance is not None]
     if shares:
         print(f"chance   {', '.join(f'{share.name} {share.chance:.3f} {share.unit}' for share in shares)}")

@@ -100,7 +100,7 @@ def _train(config: TrainConfig, earlier: ResumedRun | None, world_size: int, hel
     if trainer.is_global_zero:
         notes = run_warnings(config, trainer) + (earlier.notes if earlier else [])
         backends = words(training_choices(module.model, trainer.strategy.root_device))
-        introduce(module, data, folder, backends, notes, earlier.state.step if earlier else None)
+        introduce(module, folder, backends, notes, earlier.state.step if earlier else None)
 
     with resume_hints(folder, config):
         if trainer.is_global_zero:
