@@ -161,9 +161,7 @@ def test_the_test_part_is_what_is_reported(tmp_path: Path) -> None:
     parts = ("data.validation_share=0.2", "data.test_share=0.1", "data.vocabulary=observed")
     summary = train(compose_config(*QUICK, *parts, "evaluation.lengths=[16]", f"run_dir={tmp_path}"))
     checkpoint = load_checkpoint(tmp_path)
-    corpus = load_corpus(
-        str(VERDICT), load_tokenizer("gpt2"), tmp_path / "cache", observed_only=True, split=checkpoint.split
-    )
+    corpus = load_corpus(str(VERDICT), load_tokenizer("gpt2"), tmp_path / "cache", True, Split(0.2, 0.1))
     losses = sliding_losses(checkpoint.model, corpus.validation[: 8 * 4 * 32 + 1], 32, 32).losses
     assert summary.best_val_loss == pytest.approx(float(losses.mean()), rel=1e-5)  # of the batches that smoke takes
     text = own_text(checkpoint)

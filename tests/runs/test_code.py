@@ -114,7 +114,7 @@ def test_schemes_of_poslab_have_fingerprints_of_their_own(monkeypatch: pytest.Mo
     ("cls", "files"),
     [
         (RoPE, {"rope.py", "rotary.py"}),
-        (RoPET5, {"rope_t5.py", "combined.py", "rope.py", "rotary.py", "t5.py"}),
+        (RoPET5, {"rope_t5.py", "combined.py", "nope.py", "rope.py", "rotary.py", "t5.py"}),
         (Addition, {"addition.py", "transcription.py"}),
     ],
 )

@@ -185,6 +185,11 @@ def test_a_model_has_one_validation_loss(tmp_path: Path) -> None:
     assert summary["val_loss_tokens"] == summary["validation_tokens"] - 1 == 533
 
 
+def test_a_share_of_the_validation(tmp_path: Path) -> None:
+    summary = run(tmp_path / "run", "trainer.limit_val_batches=0.5", "trainer.max_epochs=1")
+    assert summary["val_loss_tokens"] == 4 * 2 * 32  # of 9 batches 4, of two windows each
+
+
 def test_gradients_are_clipped(tmp_path: Path) -> None:
     moved = {}
     for limit in ("1e-9", "null"):

@@ -34,7 +34,6 @@ class DataModule(LightningDataModule):
     test_tokens: int | None = None
     documents: int | None = None  # of a text that is made of some
     validation_batches: int | None = None  # where not all are wanted
-    limits_validation = False  # whether the data take no more than those, so that nobody else need
 
     @property
     def rank_and_world_size(self) -> tuple[int, int]:
@@ -79,7 +78,7 @@ class TextDataModule(DataModule):
         """Read the text. reach: tokens before a window that the model sees; if any, validation batches are `Scan`s."""
         super().__init__()
         self.config = config
-        self.reach, self.limits_validation = reach, reach > 0
+        self.reach = reach
         self.context_length = self.training_length = context_length
         self.corpus = corpus_of(config)
         self.name, self.sha256, self.vocabulary = self.corpus.name, self.corpus.sha256, self.corpus.vocabulary

@@ -94,7 +94,7 @@ def _train(config: TrainConfig, earlier: ResumedRun | None, world_size: int, hel
         write_whole(folder.config, yaml.safe_dump(config.recorded, sort_keys=False, allow_unicode=True))
 
     every, stop = min(config.trainer.log_every_n_steps, train_batches), StopRequest()
-    trainer = make_trainer(config, folder, every, data, stop, world_size)
+    trainer = make_trainer(config, folder, every, stop, world_size)
     # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
     trainer.precision_plugin.convert_module(module)
     if trainer.is_global_zero:

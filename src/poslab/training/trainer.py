@@ -33,9 +33,7 @@ from poslab.training.module import IMPROVEMENTS
 from poslab.training.run_ends import FiniteLoss, Limits
 
 
-def make_trainer(
-    config: TrainConfig, folder: RunFolder, every: int, data: DataModule, stop: StopRequest, world_size: int
-) -> Trainer:
+def make_trainer(config: TrainConfig, folder: RunFolder, every: int, stop: StopRequest, world_size: int) -> Trainer:
     """Make the Trainer that writes into `folder`, with everything that runs beside the training.
 
     every: steps between two figures of the training. stop: asks the run to end.
@@ -44,7 +42,9 @@ def make_trainer(
     callbacks = _callbacks(config, folder, every, stop)
     if on_terminal:
         callbacks.insert(0, ProgressBar(refresh_rate=every))  # ahead of those that print, which it lets through
-    own = {"log_every_n_steps": every, "max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
+    own: dict[str, Any] = {"log_every_n_steps": every, "max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
+    if config.trainer.limit_val_batches != 0:
+        own["limit_val_batches"] = 1.0  # of what the data deal out, which `count_batches` has limited
     given = asdict(config.trainer) | _launched(config.trainer) | own
     if divided:
         given["strategy"] = sharded.strategy(world_size)
@@ -62,8 +62,6 @@ def make_trainer(
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
-    if (trainer.world_size > 1 or data.limits_validation) and trainer.limit_val_batches:
-        trainer.limit_val_batches = 1.0  # of what the data deal out, within the limit of all
     leave_signals_alone(trainer)
     return trainer
 
