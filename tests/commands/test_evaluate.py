@@ -28,6 +28,23 @@ def run(runs: dict[str, Path], tmp_path: Path) -> Path:
     return shutil.copytree(runs[ENDLESS], tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("command", "settings", "problem"),
+    [
+        ("evaluate", "", "last.ckpt: its losses are not finite: its training diverged"),
+        ("generate", "prompt=the", "the model's logits are not finite: its training diverged"),
+    ],
+)
+def test_no_figure_or_text_of_a_model_that_diverged(
+    command: str, settings: str, problem: str, run_script: RunScript, run: Path
+) -> None:
+    last = run / "checkpoints" / "last.ckpt"
+    content = torch.load(last, weights_only=True)
+    content["state_dict"]["model.final_norm.bias"].fill_(float("nan"))
+    torch.save(content, last)
+    assert_refused(run_script(command, f"ckpt={last}", *settings.split()), problem)
+
+
 @pytest.mark.parametrize("name", [ENDLESS, ENDING])
 def test_table(name: str, script: RunScript, runs: dict[str, Path], tmp_path: Path) -> None:
     folder = shutil.copytree(runs[name], tmp_path / "run")

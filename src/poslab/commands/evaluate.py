@@ -1,13 +1,14 @@
 """Command `evaluate`: a table on the screen, and its figures in a file beside the checkpoint."""
 
 import hashlib
+import math
 import sys
 from pathlib import Path
 
 from poslab.config.files import safe_name
 from poslab.config.schemes import TARGET
 from poslab.config.scripts import EvaluateConfig
-from poslab.errors import as_typed
+from poslab.errors import SettingError, as_typed
 from poslab.evaluation.files import Text, evaluate_checkpoint, other_text, own_text, write_evaluation
 from poslab.processors import compute_on
 from poslab.report.terminal import table
@@ -35,6 +36,10 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
     evaluation = evaluate_checkpoint(
         checkpoint, text, config.lengths, config.stride, config.last, memory_lengths, config.tokens
     )
+    measured = [result.loss for result in evaluation.lengths if result.loss is not None]
+    if not all(map(math.isfinite, [*measured, *evaluation.memory_losses.values()])):
+        problem = "its losses are not finite: its training diverged, or such settings are not for it"
+        raise SettingError("ckpt", checkpoint.path, problem)
     _print(evaluation)
     _print_by_memory(evaluation, checkpoint.model.memory_length)
     _write(checkpoint, text, evaluation, own=config.data_path is None)

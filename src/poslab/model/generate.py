@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from poslab.errors import SettingError, require_at_least
+from poslab.errors import SettingError, UserError, require_at_least
 
 if TYPE_CHECKING:
     from poslab.model.decoder import GPT
@@ -115,7 +115,7 @@ def stream(
 
     A row's draws depend on the generator, by default torch's own, and on the row's number, not on the other rows. A
     scheme that draws positions in evaluation draws them once for the whole text. The model computes in eval mode and is
-    in its own between two tokens. Raises SettingError for settings that can't be, and ValueError where logits are not
+    in its own between two tokens. Raises SettingError for settings that can't be, and UserError where logits are not
     finite, as after a training that diverged.
     """
     require_at_least(0, max_new_tokens=max_new_tokens)
@@ -166,7 +166,9 @@ def _steps(
         # With the head in front the product takes a quarter of the time for a few rows, on some processors.
         logits = (model.token_embedding.weight @ hidden.T).T.float()  # (B, V)
         if not logits.sum().isfinite():  # one pass, where isfinite().all() takes several
-            raise ValueError("the model's logits are not finite")
+            raise UserError(
+                "the model's logits are not finite: its training diverged, or these settings are not for it"
+            )
         ids = sampling.draw(logits, generators)
         if stop_token is not None:
             ids = ids.masked_fill(stopped, stop_token)
