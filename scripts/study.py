@@ -43,6 +43,8 @@ def main(config: StudyConfig, typed: str) -> None:
     if config.verdicts:
         print(hypotheses.report(hypotheses.verdicts(first, second, config.final), second))
     if config.page:
+        if lacking := {*tables.TASKS, *tables.TEXTS} - {*second["data"]}:
+            raise UserError(f"page=true: of {', '.join(sorted(lacking))} there is no complete seed yet")
         print(figure.write_figure(second, folder))
         print(choice.write_choice(second, recipes.read_chosen(folder), folder))
 

@@ -283,6 +283,7 @@ def test_complete_seeds_join_the_table(sweep: Path, script: RunScript, tmp_path:
     assert file.read_bytes() == content
     assert_refused(script("add=study", "folder=study"), "add=study: no plan.yaml in it; name the folder of a sweep")
     assert_refused(script("folder=study"), "nothing to do: add=FOLDER, choose=true, verdicts=true or page=true")
+    assert_refused(script("page=true", "folder=study"), "page=true: of back, majority, python_library, ")
     code, output, errors = script("verdicts=true", "folder=study")
     assert output.count(NOT_TESTED) == 6
 
