@@ -21,7 +21,7 @@ BAD = [
     ("pos=t6", "pos=t6: unknown; did you mean "),
     ("experiment=published/nanogtp", "experiment=published/nanogtp: unknown; did you mean published/nanogpt"),
     ("~pos", "~pos: can't be left out; pos=NAME chooses one"),
-    ("pos=[t5,shaw]", "pos=[t5,shaw]: must be one option; "),
+    ("pos=[t5,shaw]", "pos=[t5,shaw]: must be one option; -m pos=t5,shaw runs each"),
     ("pos=", f"valid: {', '.join(SCHEMES)}"),
     ("po=t5", "po=t5: unknown setting; did you mean pos?"),
     ("model.context_lenght=64", "did you mean model.context_length"),

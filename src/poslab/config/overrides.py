@@ -81,6 +81,8 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         return f"{''.join(typed[:1])}{message}"
     bad_option = "Config group override" in message or "choices." in message  # such as pos=5, or a list
     for group, options in config_groups().items() if bad_option else ():
+        if given.get(group, "").startswith("["):
+            return f"{group}={given[group]}: must be one option; -m {group}={given[group].strip('[]')} runs each"
         if given.get(group, options[0]) not in options:
             return f"{group}={given[group]}: must be one option; {suggestion(given[group], options)}"
     if match := re.match(r"Key '(\w+)' is not in struct full_key: hydra\.runtime\.choices", message):

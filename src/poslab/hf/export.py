@@ -99,7 +99,8 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> str:
         special = dict.fromkeys(("bos_token", "eos_token", "unk_token"), ENDOFTEXT)
         settings = {"tokenizer_class": "GPT2Tokenizer", "model_max_length": checkpoint.model.shape.context_length}
         (folder / "tokenizer_config.json").write_text(json.dumps(settings | special, indent=2) + "\n")
-        return f"its tokenizer: AutoTokenizer.from_pretrained({str(folder)!r})"
+        trust = ", trust_remote_code=True" * (folder / _CODE.name).exists()  # or transformers asks about the model's
+        return f"its tokenizer: AutoTokenizer.from_pretrained({str(folder)!r}{trust})"
     tokens = [vocabulary.decode([i]) for i in range(vocabulary.size)]
     (folder / "tokens.json").write_text(json.dumps(tokens, ensure_ascii=False) + "\n", encoding="utf-8")
     return "its vocabulary is none that transformers has a tokenizer for; tokens.json says what each id stands for"

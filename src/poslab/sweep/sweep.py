@@ -155,7 +155,7 @@ def _result(job: Job) -> tuple[str, str, str]:
     if job.impossible:
         return "left out", "", job.problem
     if job.problem:
-        return "failed", "", job.problem
+        return "failed", "", job.problem.partition(" valid: ")[0]  # the note above the jobs names what there is
     notes = [f"was finished before{', by other code' if job.other_code else ''}"] if job.reused else []
     if not job.finished:
         files = JobFiles(job.folder)
