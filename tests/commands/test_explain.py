@@ -132,6 +132,7 @@ def test_a_scheme_that_is_not_trained(script: RunScript, tmp_path: Path, monkeyp
     assert "as it hasn't learned to use any" in page.text
     assert "Cut to the last n tokens" not in page.text
     assert_refused(script("pos=nothing"), "pos=nothing: unknown; ")
+    assert_refused(script("pos=nope", f"pos={ENDLESS}"), f"pos={ENDLESS}: name one scheme")
     assert_refused(script(f"pos={ENDLESS}", "pos.nothing=1"), "pos.nothing=1: unknown setting")
     assert_refused(script(), "ckpt=: name a run, or in its place a scheme as pos=NAME")
     assert_refused(script("ckpt=run", "pos.nothing=1"), "ckpt=run: the run has its scheme")

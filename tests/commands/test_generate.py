@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from common import ENDING, ENDLESS, RunScript, assert_refused
 from processes import Script
 from runs_to_evaluate import make_run
@@ -14,6 +15,7 @@ from runs_to_evaluate import make_run
 import poslab
 from poslab.commands.generate import show_text
 from poslab.data.tokenizer import Vocabulary, load_tokenizer
+from poslab.errors import SettingError
 from poslab.runs.checkpoint import load_checkpoint
 
 ODD = 'Hello, "world"! (it\'s ${odd}) [x] a=b {c: d} \\ $HOME #1 ~ é 漢字 😀 <|endoftext|>'
@@ -77,6 +79,15 @@ def test_words_that_the_model_does_not_know(script: RunScript, tmp_path: Path) -
     assert_refused(refused, "prompt=Some zebras: the model knows only the 1,417 tokens of the text")
     assert refused[1] == ""
     assert load_checkpoint(run / "checkpoints" / "last.ckpt").vocabulary.end_of_text is None
+
+
+def test_no_memory_is_said(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: poslab.GPT, device: str) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(poslab.GPT, "to", refuse)
+    with pytest.raises(SettingError, match="there is not enough memory for it"):
+        poslab.load(runs[ENDLESS])
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs named pipes")

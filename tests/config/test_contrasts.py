@@ -37,6 +37,7 @@ def test_contrasts_as_a_setting() -> None:
         ("{better: shaw}", "contrasts[0]={better: shaw}: must say better, than (and by), or scheme and one of"),
         ("{better: shaw, lenght: 9}", "contrasts[0].lenght=9: unknown setting; did you mean length?"),
         ("{better: t5, than: t5}", "contrasts[0].than=t5: is the same scheme as better"),
+        ("{better: t5, than: nope, 2: 0.3}", "contrasts[0].2=0.3: unknown setting"),
         ("{better: t5, than: all}", "contrasts[0]={better: t5, than: all}: needs schemes by name; all goes with"),
         ("{scheme: t5, at_least: 0.1, at_most: 0.9}", "must say better, than (and by), or scheme and one of"),
         ("{better: t5, than: nope, by: -1}", "contrasts[0].by=-1: must be at least 0"),

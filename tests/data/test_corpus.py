@@ -163,6 +163,10 @@ def test_folders_of_data_sets(tmp_path: Path) -> None:
     (tmp_path / "train" / "data-0.arrow").write_bytes(b"")
     (tmp_path / "train" / "cache-1.arrow").write_bytes(b"")
     assert find_files(str(tmp_path / "train")) == [tmp_path / "train" / "data-0.arrow"]
+    (tmp_path / "train" / "a.txt").write_text("text")
+    for of_another_program in ("[]", "{", '{"_data_files": null}', "{}"):
+        (tmp_path / "train" / "state.json").write_text(of_another_program)
+        assert find_files(str(tmp_path / "train")) == [tmp_path / "train" / "a.txt"]
 
 
 def test_a_run_on_documents(tmp_path: Path) -> None:

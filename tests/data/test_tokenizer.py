@@ -252,3 +252,9 @@ def test_a_prompt_is_encoded_right_or_refused(text: str) -> None:
     else:
         with pytest.raises(SettingError, match="knows only"):
             vocabulary.encode(text)
+
+
+def test_ids_that_there_are_not(verdict: Corpus) -> None:
+    for ids in ([-1], [0, verdict.vocabulary.size]):
+        with pytest.raises(SettingError, match=f"must be from 0 to {verdict.vocabulary.size - 1}"):
+            verdict.vocabulary.decode(ids)

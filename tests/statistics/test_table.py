@@ -108,6 +108,11 @@ def test_a_column_with_a_value_for_each_row_is_no_setting(tmp_path: Path) -> Non
             "row 2, column status: 'done' is none of finished, diverged, missing, unplanned",
         ),
         ("value,stretch", "a,1,4.0,0.5", "row 2, column stretch: '0.5' is no whole number"),
+        (
+            "value,stretch,stretch_tokens",
+            "a,1,4.0,,\na,1,4.0,1,0",
+            "row 3, column stretch_tokens: '0' is no number of tokens",
+        ),
         ("value,look", "a,1,4.0,first", "row 2, column look: 'first' is no number"),
         ("value,better", "a,1,4.0,more", "row 2, column better: 'more' is neither lower nor higher"),
         (

@@ -306,6 +306,14 @@ def test_an_extended_run_is_none_that_was_trained_for_as_long_at_once(
     assert command_of(group_of(cut)) == "not recorded"
 
 
+def test_a_run_planned_by_steps_has_no_fewer_epochs_than_it_has_trained(tmp_path: Path) -> None:
+    train_in(tmp_path / "run", *TINY, "trainer.max_epochs=null", "trainer.max_steps=10")  # two epochs
+    before = tree(tmp_path / "run")
+    with pytest.raises(UserError, match=r"^trainer\.max_epochs=1: the run has trained for 2 already$"):
+        resume(tmp_path / "run", "trainer.max_epochs=1")
+    assert tree(tmp_path / "run") == before
+
+
 @pytest.mark.parametrize(
     ("overrides", "problem"),
     [

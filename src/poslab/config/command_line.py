@@ -46,6 +46,8 @@ def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
             raise UserError(f"{argument}: not of the form option=value")
         group, _, inner = name.partition(".")
         if hints.get(group) == SCHEME:
+            if not inner and TARGET in values.get(group, {}):
+                raise UserError(f"{argument}: name one scheme")
             values.setdefault(group, {})[inner or TARGET] = value
         elif inner and (schemas := [kind for kind in kinds(hints.get(group)) if is_group(kind)]):
             hint = get_type_hints(schemas[0]).get(inner, str)

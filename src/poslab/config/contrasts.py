@@ -175,7 +175,7 @@ def parse_contrast(node: Any, option: str) -> Contrast:
     """Return the contrast that plain values describe. Raises SettingError, by the option's name on the command line."""
     if not isinstance(node, dict):
         raise SettingError(option, node, "must be a contrast, such as {better: NAME, than: NAME, by: 0.2, length: 96}")
-    return typed(Contrast, node, option)
+    return typed(Contrast, {str(key): value for key, value in node.items()}, option)  # YAML reads `on` as True
 
 
 def named(name: str, pos: str, settings: Mapping[str, Any]) -> bool:

@@ -121,8 +121,10 @@ def files_of_dataset(folder: Path) -> list[Path]:
         raise SettingError("path", folder, f"holds several data sets ({parts}); name one of these folders")
     if not (folder / _STATE).is_file():
         return []
-    parts = json.loads((folder / _STATE).read_text()).get("_data_files", [])  # none in another program's file
-    return [folder / part["filename"] for part in parts]
+    try:
+        return [folder / part["filename"] for part in json.loads((folder / _STATE).read_text())["_data_files"]]
+    except (ValueError, KeyError, TypeError):  # another program's state.json
+        return []
 
 
 def python_library() -> str:

@@ -147,7 +147,10 @@ class Vocabulary:
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
-        """Return the bytes of the tokens in UTF-8; one by itself may be a part of a character only."""
+        """Return the bytes of the tokens in UTF-8; one by itself may be a part of a character only. Raises SettingError
+        for ids that the vocabulary doesn't have."""
+        if not all(0 <= i < self.size for i in ids):
+            raise SettingError("ids", "[...]", f"must be from 0 to {self.size - 1}")
         tokens = list(ids) if self.observed is None else self.observed[list(ids)].tolist()
         return self.encoding.decode_bytes(tokens)
 

@@ -181,7 +181,7 @@ class GPT(PositionedModule):
         no gradient reaches earlier segments. target_mask: (B, T) bool, to return only the hidden states of those
         tokens, in order, (n, D); without any of them the segment only updates the memory.
         """
-        segment = Segment(memory, self.memory_length, self.shape.num_layers, self.retrieval)
+        segment = Segment(memory, len(tokens), self.memory_length, self.shape.num_layers, self.retrieval)
         chosen = None if target_mask is None else TargetMask.where(target_mask)
         if not self.remembers:
             hidden = self.hidden(tokens) if target_mask is None else self.hidden_at(target_mask, tokens)

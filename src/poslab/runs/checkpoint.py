@@ -16,7 +16,7 @@ from poslab.config.files import EXPORTED
 from poslab.config.schema import ModelConfig
 from poslab.config.schemes import TARGET, node_of, parse_scheme, shown, with_settings
 from poslab.data.tokenizer import AnyVocabulary, Symbols, Vocabulary, load_tokenizer
-from poslab.errors import SettingError, as_typed
+from poslab.errors import SettingError, as_typed, lacks_memory
 from poslab.model.decoder import GPT
 from poslab.model.memory.retrieval import check_bias
 from poslab.positions import PositionScheme
@@ -113,6 +113,10 @@ def load_checkpoint(
         model = _model(scheme, vocabulary.size, config["model"], content["state_dict"]).to(device)
     except ValueError as error:
         raise SettingError("ckpt", path, str(error)) from error
+    except (RuntimeError, MemoryError) as error:
+        if not lacks_memory(error):
+            raise
+        raise SettingError("ckpt", path, "there is not enough memory for it") from error
     model.tokenizer, model.seed = vocabulary, int(config["seed"])
     checkpoint = Checkpoint(path, model.eval(), vocabulary, pos_name, sha256, bool(whose), config)
     return _with_settings(checkpoint, settings) if settings else checkpoint

@@ -3,10 +3,11 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from poslab.config.files import write_whole
 from poslab.runs.folder import ANSWERS
-from poslab.runs.readers import read_mapping
+from poslab.runs.readers import read_mapping, values_of
 
 LOOKED_AT = 32  # tests of each length, the first ones
 
@@ -39,5 +40,11 @@ def read_wrong_answers(folder: Path) -> dict[str, list[WrongAnswer]]:
     file = folder / ANSWERS
     if not file.exists():
         raise ValueError(f"it has no {file.name}")
-    wrong = read_mapping(file, json.loads)["wrong"]
-    return {length: [WrongAnswer(**answer) for answer in answers] for length, answers in wrong.items()}
+    wrong: Any = read_mapping(file, json.loads).get("wrong")
+    try:
+        return {
+            length: [WrongAnswer(**values_of(WrongAnswer, answer)) for answer in answers]
+            for length, answers in wrong.items()
+        }
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"{file.name} is not a run's, or another version's") from error

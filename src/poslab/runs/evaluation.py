@@ -81,9 +81,9 @@ def read_evaluation(folder: Path, sha256: str | None = None, file: str = EVALUAT
     try:
         plain = read_mapping(folder / file, json.loads)
         values = values_of(Evaluation, plain)
+        lengths = [LengthLoss(**values_of(LengthLoss, result)) for result in values.pop("lengths")]
     except ValueError:
         return None
-    lengths = [LengthLoss(**result) for result in values.pop("lengths")]
     return Evaluation(lengths=lengths, **values) if sha256 in (None, plain.get("text_sha256")) else None
 
 

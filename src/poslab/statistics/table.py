@@ -88,6 +88,7 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
     for name in _WHOLE_NUMBERS:
         found[name] = _numbers(numbered, name) if name in text else np.nan
         _require((found[name] % 1 == 0) | found[name].isna(), name, text, "is no whole number")
+    _require(~(found["stretch_tokens"] < 1), "stretch_tokens", text, "is no number of tokens")
     defaults = {"data": "results", "metric": "value", "better": "", "unit": "", "caveat": "", "folder": ""}
     for name, default in defaults.items():
         found[name] = text[name].replace("", default) if name in text else default

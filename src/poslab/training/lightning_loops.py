@@ -49,6 +49,14 @@ def set_back_to_start_of_validation(checkpoint: dict[str, Any]) -> None:
     checkpoint["loops"]["fit_loop"][_VALIDATION] = {"total": begun, "current": begun, "is_last_batch": False}
 
 
+def is_past_last_batch(checkpoint: dict[str, Any], batches: int) -> bool:
+    """Return whether the epoch's last batch is done: the epoch still counts as under way after its validation.
+
+    batches: of this epoch that are done.
+    """
+    return batches > 0 and bool(checkpoint["loops"]["fit_loop"][_BATCHES]["is_last_batch"])
+
+
 def follow_the_schedule(trainer: Trainer) -> None:
     """Set the learning rate that the schedule has for the next step; another one than was saved if the run is
     extended."""

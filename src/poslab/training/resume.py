@@ -22,6 +22,7 @@ from poslab.runs.folder import RunFolder, old_run_folder
 from poslab.runs.initial import initial_fields
 from poslab.signals import Interrupted
 from poslab.tasks import Task
+from poslab.training import lightning_loops
 from poslab.training.state import RunState, rewind_events
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -84,7 +85,7 @@ def _from_checkpoint(
     given = config.settings.init_from
     if given != own.get("init_from") and initial_fields(given).get("init_sha256") != own.get("init_sha256"):
         raise SettingError("init_from", given, "the run began with other weights")
-    _check_not_shortened(state.step, config, own)
+    _check_not_shortened(state, config, content)
     _check_not_finished(folder, state.step, config, own)
     notes = notes + _code_notes(folder, config.pos, about, state.step) + _process_notes(len(state.random), world_size)
     provenance = {name: own[name] for name in PROVENANCE_FIELDS if name in own}
@@ -110,14 +111,18 @@ def _process_notes(before: int, now: int) -> list[str]:
     return [f"resumes with {now} process{'es' * (now > 1)} instead of {before}: {same}"]
 
 
-def _check_not_shortened(step: int, config: TrainConfig, own: dict[str, Any]) -> None:
-    """Raise SettingError for fewer epochs than the run was to train, and for fewer steps than it has trained."""
-    epochs, steps, planned = config.trainer.max_epochs, config.trainer.max_steps, own["trainer"]["max_epochs"]
+def _check_not_shortened(state: RunState, config: TrainConfig, content: dict[str, Any]) -> None:
+    """Raise SettingError where the settings ask for less than the run was to train, or than it has trained."""
+    epochs, steps = config.trainer.max_epochs, config.trainer.max_steps
+    planned = content["poslab"]["config"]["trainer"]["max_epochs"]
     if epochs is not None and planned is not None and epochs < planned:
         problem = f"the run was to have {planned}; it can be extended, not shortened"
         raise SettingError("trainer.max_epochs", epochs, problem)
-    if steps != -1 and steps < step:
-        raise SettingError("trainer.max_steps", steps, f"the run has trained for {step} already")
+    epochs_done = state.epoch + lightning_loops.is_past_last_batch(content, state.batches)
+    if epochs is not None and epochs < epochs_done:
+        raise SettingError("trainer.max_epochs", epochs, f"the run has trained for {epochs_done} already")
+    if steps != -1 and steps < state.step:
+        raise SettingError("trainer.max_steps", steps, f"the run has trained for {state.step} already")
 
 
 def _check_not_finished(folder: RunFolder, step: int, config: TrainConfig, own: dict[str, Any]) -> None:

@@ -290,3 +290,9 @@ def test_generation_remembers_the_whole_prompt() -> None:
     assert max(layer._keys._buffer.shape[-2] for layer in cache._layers) <= 4 * (SEGMENT + MEMORY)
     slid = [model.hidden(tokens[:, -MEMORY:], model.new_cache(SEGMENT)) for tokens in (prompt, changed)]
     assert torch.equal(*slid)
+
+
+def test_a_memory_of_other_rows_is_refused() -> None:
+    model = strong_model("t5")
+    with pytest.raises(SettingError, match=r"^memory=3 rows: must be of the 2 texts that are read"):
+        model.hidden_with_memory(some_tokens(2, SEGMENT), model.empty_memory(3))

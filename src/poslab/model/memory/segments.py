@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from poslab.attention import PositionIds
 from poslab.config.schema import Retrieval
+from poslab.errors import SettingError
 from poslab.model.memory.retrieval import Lookup
 
 
@@ -87,10 +88,15 @@ class LayerMemory:
 class Segment:
     """Pass over one segment: the memory that its layers see, and the memory after it.
 
-    Memory is cut to what some row may see: the first segment of a text costs what it costs without memory.
+    Memory is cut to what some row may see: the first segment of a text costs what it costs without memory. Raises
+    SettingError for a memory of other texts than `batch`.
     """
 
-    def __init__(self, memory: Memory, memory_length: int, num_layers: int, retrieval: Retrieval | None) -> None:
+    def __init__(
+        self, memory: Memory, batch: int, memory_length: int, num_layers: int, retrieval: Retrieval | None
+    ) -> None:
+        if len(memory.read) != batch:
+            raise SettingError("memory", f"{len(memory.read)} rows", f"must be of the {batch} texts that are read")
         self._memory, self._length = memory, memory_length
         least, most = (int(read) for read in memory.read.aminmax())
         self._read = least if least == most else None  # where all have read as much
