@@ -20,7 +20,7 @@ from benchmarks.measure import Timing, device, now, peak_memory, processes, take
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
 from poslab.errors import SettingError
-from poslab.training.trainer import keep_freed_memory
+from poslab.training.machine import keep_freed_memory
 
 Shape = tuple[int, int, int, int]  # (B, H, T, Dh)
 SHAPES: tuple[Shape, ...] = ((8, 4, 256, 64), (2, 4, 1024, 64), (1, 4, 2048, 64), (1, 4, 4096, 64))

@@ -9,7 +9,7 @@ from benchmarks.entrants import ours
 from benchmarks.measure import processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
-from poslab.training.trainer import keep_freed_memory
+from poslab.training.machine import keep_freed_memory
 
 SHAPE: Shape = (1, 4, 2048, 64)
 

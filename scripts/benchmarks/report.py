@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.measure import Timing
 from poslab.report.terminal import table
-from poslab.training.trainer import bfloat16_units
+from poslab.training.machine import bfloat16_units
 
 _PACKAGES = ("poslab", "torch", "transformers", "x-transformers", "pytorch-lightning")
 

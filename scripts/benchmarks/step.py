@@ -27,8 +27,8 @@ from benchmarks.settings import BenchmarkConfig
 from poslab.config.schema import OptimConfig
 from poslab.config.schemes import default_scheme
 from poslab.training.loss import language_model_loss
+from poslab.training.machine import keep_freed_memory
 from poslab.training.module import make_optimizer
-from poslab.training.trainer import keep_freed_memory
 
 BARE = "torch nanoGPT loop"
 # What a rival's user can have as well: the setting that keeps freed memory, a fused optimiser, and a compiled model.

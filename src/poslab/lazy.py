@@ -1,11 +1,12 @@
-"""Imports that take long, and when they happen. Importing this module takes no time, and has the effect.
+"""Imports that take long, made late or not at all; importing this module takes no time.
 
 torch: at its first use. Position schemes are settings before they are mathematics: a command line is checked against
 them, and `--help` is answered, without the seconds that importing torch takes. Scheme files therefore say
 `from poslab.lazy import Tensor, torch`, of which Tensor is for annotations alone.
 
-TensorFlow: not at all. tensorboard looks for a module of its own to know that it is to do without; otherwise it loads
-TensorFlow, where that is installed, only to read and write files: four seconds, and lines on the screen.
+TensorFlow: not at all, from the import of this module on. tensorboard looks for a module of its own to know that it is
+to do without; otherwise it loads TensorFlow, where that is installed, only to read and write files: four seconds, and
+lines on the screen.
 """
 
 import gc

@@ -13,7 +13,7 @@ from oracles import assert_is_the_formula
 from poslab import GPT
 from poslab.errors import SettingError
 from poslab.evaluation.losses import window_losses
-from poslab.evaluation.task_metrics import answers, proportions
+from poslab.evaluation.task_metrics import proportions, score_answers
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 from poslab.positions.absolute import Absolute
 from poslab.positions.alibi import ALiBi
@@ -234,7 +234,7 @@ def test_answers_are_the_mean_over_draws() -> None:
     said = [model(tokens, positions=positions).argmax(-1) for positions in drawn]
     targets = torch.full_like(tokens, -100)
     targets[:, 8:] = said[0][:, 8:]  # all right in the first draw
-    found = answers(model, torch.arange(64), Examples(tokens, targets))
+    found = score_answers(model, torch.arange(64), Examples(tokens, targets))
     right = torch.stack([(one == targets)[:, 8:].sum(1) for one in said]).float()  # (4, B)
     assert 0 < right[1:].mean() < 4
     assert [row.right for row in found.values()] == pytest.approx(right.mean(0).tolist())

@@ -22,7 +22,7 @@ from poslab.data.task import TaskDataModule
 from poslab.errors import SettingError
 from poslab.evaluation.files import own_task
 from poslab.evaluation.scoring import TaskScoring
-from poslab.evaluation.task_metrics import answers, chance, measure
+from poslab.evaluation.task_metrics import chance, measure, score_answers
 from poslab.runs import code
 from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint
@@ -81,7 +81,7 @@ def _few(task: Task) -> Examples:
 
 def _exact(model: GPT, task: Task) -> Tensor:
     """Return which of the first examples have all answers right, (128,)."""
-    scores = answers(model.eval(), torch.arange(128), _few(task), task.in_segments)
+    scores = score_answers(model.eval(), torch.arange(128), _few(task), task.in_segments)
     model.train()
     return torch.tensor([scores[row].right == scores[row].target_count for row in range(128)])
 
@@ -152,7 +152,7 @@ def test_a_document_is_read_a_context_at_a_time(memory_length: int) -> None:
     expected = F.cross_entropy(torch.cat(found, 1).flatten(0, 1), examples.targets.flatten())
     torch.testing.assert_close(_loss(model, DISTANT, examples), expected)
     assert not torch.isclose(language_model_loss(model, *examples), expected)  # of the whole example at once
-    scores = answers(model.eval(), torch.arange(32), examples, in_segments=True).values()
+    scores = score_answers(model.eval(), torch.arange(32), examples, in_segments=True).values()
     assert sum(score.loss for score in scores) / sum(score.target_count for score in scores) == pytest.approx(
         expected.item()
     )
@@ -236,7 +236,7 @@ def test_summary_says_what_its_metrics_mean(finished: Path) -> None:
     assert (run.summary.training_length, run.lengths("exact")) == (4, [4, 6])
     assert run.value("exact", 6) == run.summary.metrics["exact"]["6"]
     assert run.value("exact", 5) is run.value("nothing", 6) is run.value("loss", 6) is None
-    assert (run.summary.loss, run.loss) == (run.summary.last_val_loss, run.summary.best_val_loss)
+    assert (run.summary.loss, run.best_loss) == (run.summary.last_val_loss, run.summary.best_val_loss)
     assert run.metrics[:3] == ["exact", "accuracy", "loss"]
     assert {"exact_no_eos", "accuracy_no_eos"} == set(run.metrics[3:])
     assert run.summary.measure("exact_no_eos").unit == "of the examples"

@@ -7,7 +7,7 @@ import torch
 from common import SMOKE, compose_config
 
 from poslab.errors import UserError
-from poslab.training import trainer
+from poslab.training import machine
 from poslab.training.train import train
 
 
@@ -50,9 +50,9 @@ def test_models_are_compiled_on_cuda_unless_settings_say_otherwise(
     device: str, compile: bool | None, compiles: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = compose_config(f"model.compile={'null' if compile is None else compile}")
-    monkeypatch.setattr(trainer, "choose_device", lambda name: device)
-    monkeypatch.setattr(trainer, "compiler_problem", lambda device: None)
-    assert trainer.compiles(config.model, config.trainer) == compiles
-    monkeypatch.setattr(trainer, "compiler_problem", lambda device: f"no compiler for {device}")
-    assert not trainer.compiles(config.model, config.trainer)
-    assert len(trainer.missing_compiler(config.model, config.trainer)) == compiles
+    monkeypatch.setattr(machine, "choose_device", lambda name: device)
+    monkeypatch.setattr(machine, "compiler_problem", lambda device: None)
+    assert machine.compiles(config.model, config.trainer) == compiles
+    monkeypatch.setattr(machine, "compiler_problem", lambda device: f"no compiler for {device}")
+    assert not machine.compiles(config.model, config.trainer)
+    assert len(machine.missing_compiler(config.model, config.trainer)) == compiles

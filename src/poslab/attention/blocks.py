@@ -13,7 +13,7 @@ ALIGNED = 16
 
 
 @dataclass(frozen=True)
-class Block:
+class QueryBlock:
     """Neighbouring queries, and the keys from the first that any of them sees, or a little before, to the last."""
 
     number: int
@@ -31,7 +31,7 @@ class Block:
     def columns(self) -> slice:
         return slice(self.first_key, self.first_key + self.keys)
 
-    def without_keys_before(self, key: int) -> "Block":
+    def without_keys_before(self, key: int) -> "QueryBlock":
         """Drop earlier keys, but for a few that keep rows of the tile aligned, and for those that queries stand at."""
         less = min(max(0, key - self.first_key), max(0, self.position))
         less -= less % ALIGNED
@@ -40,7 +40,7 @@ class Block:
 
 def query_blocks(
     query_length: int, key_length: int, offset: int, causal: bool, window: int | None = None, size: int = BLOCK
-) -> Iterator[Block]:
+) -> Iterator[QueryBlock]:
     """Yield the blocks, of `size` queries, of all queries that see a key; offset and window as in `attend`."""
     first_seeing = max(0, -offset) if causal else 0
     for number, first in enumerate(range(first_seeing, query_length, size)):
@@ -53,7 +53,7 @@ def query_blocks(
             end = end if causal else max(begin, min(end, offset + first + queries - 1 + window))
         if begin < end:
             begin -= begin % ALIGNED
-            yield Block(number, first, queries, begin, end - begin, offset + first - begin)
+            yield QueryBlock(number, first, queries, begin, end - begin, offset + first - begin)
 
 
 # Dropout
@@ -72,7 +72,7 @@ class WeightDropout:
     device: torch.device
     seed: int = field(default_factory=lambda: int(torch.randint(2**62, ())))
 
-    def factors(self, block: Block, like: Tensor) -> Tensor:
+    def factors(self, block: QueryBlock, like: Tensor) -> Tensor:
         """Return 0 or 1 / (1 - p) for each weight of the block (..., m, n), equal at every call."""
         generator = torch.Generator(self.device).manual_seed(self.seed + block.number)
         # A uniform 32-bit number per weight, drawn in pairs: on a CPU three times as fast as bernoulli_().

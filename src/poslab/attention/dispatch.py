@@ -127,7 +127,8 @@ def choose_backend(
         any             anything else                                128 and more     blockwise
 
     The last two draw the same dropout masks for all schemes, so that schemes are compared under equal dropout on a CPU,
-    from whose timings they are taken: with fewer queries than fill one block the reference is faster. What is taken on
+    from whose timings they are taken: with fewer queries than fill one block the reference is faster. Blockwise hands
+    what has no more than a bias by distance that needs no gradient, as in a validation, to flash.py. What is taken on
     CUDA has never been timed. may_compile: False where lengths change all the time, or in float64.
     """
     if not parts and (dropout_p == 0 or device.type != "cpu"):

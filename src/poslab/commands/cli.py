@@ -30,10 +30,11 @@ class Command:
     run: Callable[[list[str]], None]
 
 
-def _work(command: str, function: str, count: int = 1) -> Callable[..., None]:
+def _imported_later(command: str, function: str, count: int = 1) -> Callable[..., None]:
     """Return a command's function, imported once the command line is checked, which needs no torch.
 
-    count: how many arguments it takes: the settings or, of train, the command line; and what was typed.
+    count: how many arguments it takes of those that `plain_command` gives, settings and the command as typed; `train`
+    takes the arguments after its name.
     """
     return lambda *given: getattr(import_module(f"poslab.commands.{command}"), function)(*given[:count])
 
@@ -53,14 +54,14 @@ def plain_command(name: str, schema: type[Schema], work: Callable[[Schema, str],
 COMMANDS = {
     "train": Command(
         "Train a GPT decoder whose position scheme is swappable, or with -m a sweep of them.",
-        _work("train", "run_train"),
+        _imported_later("train", "run_train"),
     ),
-    "compare": plain_command("compare", scripts.CompareConfig, _work("compare", "run_comparison", 2)),
-    "evaluate": plain_command("evaluate", scripts.EvaluateConfig, _work("evaluate", "run_evaluation")),
-    "explain": plain_command("explain", scripts.ExplainConfig, _work("explain", "run_explanation", 2)),
-    "generate": plain_command("generate", scripts.GenerateConfig, _work("generate", "run_generation")),
-    "export": plain_command("export", scripts.ExportConfig, _work("export", "run_export")),
-    "check": plain_command("check", scripts.CheckConfig, _work("check", "run_check")),
+    "compare": plain_command("compare", scripts.CompareConfig, _imported_later("compare", "run_comparison", 2)),
+    "evaluate": plain_command("evaluate", scripts.EvaluateConfig, _imported_later("evaluate", "run_evaluation")),
+    "explain": plain_command("explain", scripts.ExplainConfig, _imported_later("explain", "run_explanation", 2)),
+    "generate": plain_command("generate", scripts.GenerateConfig, _imported_later("generate", "run_generation")),
+    "export": plain_command("export", scripts.ExportConfig, _imported_later("export", "run_export")),
+    "check": plain_command("check", scripts.CheckConfig, _imported_later("check", "run_check")),
 }
 
 

@@ -12,8 +12,8 @@ from poslab.config.schemes import parse_scheme, schemes
 from poslab.errors import SettingError
 from poslab.model.decoder import GPT
 from poslab.positions import PositionScheme
-from poslab.training.summary import PACKAGES, git_state, training_choices, words
-from poslab.training.trainer import bfloat16_units
+from poslab.training.machine import bfloat16_units
+from poslab.training.summary import PACKAGES, backend_words, git_state, training_choices
 
 # What no machine of poslab's own can test, and the command that does.
 WITHOUT_GPU = {
@@ -64,7 +64,7 @@ def _backends() -> dict[str, str]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     def backend(scheme: PositionScheme, dropout: float) -> str:
-        return words(training_choices(GPT(scheme, vocab_size=1, dropout=dropout), device))
+        return backend_words(training_choices(GPT(scheme, vocab_size=1, dropout=dropout), device))
 
     both = {name: [backend(parse_scheme(values), p) for p in (0.0, 0.1)] for name, values in schemes().items()}
     return {

@@ -39,7 +39,7 @@ def run_train(typed: list[str]) -> None:
         if arguments.help:
             print(_help(arguments))
             return
-        if _needs_hydra(arguments):
+        if _needs_hydra(arguments):  # its application; a run needs no more than its public `compose`
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra would print errors itself
             _check_config_dir(arguments)
             run_hydra(_run_job, arguments)

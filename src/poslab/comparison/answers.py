@@ -31,7 +31,7 @@ def details(one: Comparison) -> list[str]:
     return [*one.answers.values(), *pairs.sentences(one)] if len(one.findings) > _FEW else []
 
 
-def verdicts(one: Comparison) -> list[str]:
+def in_short(one: Comparison) -> list[str]:
     """Return the best groups, and a line for each kind of finding."""
     return best_line(one, best_groups(one)) + kinds(one)
 

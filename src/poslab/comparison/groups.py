@@ -78,7 +78,7 @@ class Group:
     @property
     def median_run(self) -> Run:
         """Return the run of the median figure, whose pictures represent its group."""
-        return sorted(self.runs, key=lambda run: (self.values[run.seed], run.loss))[(len(self.runs) - 1) // 2]
+        return sorted(self.runs, key=lambda run: (self.values[run.seed], run.best_loss))[(len(self.runs) - 1) // 2]
 
     def mean(self, metric: str, length: int | None = None) -> float | None:
         """Return the mean of a metric, or None unless all finished seeds have it."""

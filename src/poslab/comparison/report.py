@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from poslab.comparison import factors, pairs
-from poslab.comparison.answers import answers, details, verdicts
+from poslab.comparison.answers import answers, details, in_short
 from poslab.comparison.contrasts import Verdict, published, verdict_table
 from poslab.comparison.grids import choices
 from poslab.comparison.next_seed import next_seed_table
@@ -54,7 +54,7 @@ class Report:
             (section,) = self.sections
             figures = [_named(figure, "", names) for figure in (*self.by_setting, *of_tasks, *section.panels)]
             return [*self._claims, *_section(section, figures, "schemes", self.left_out, command)]
-        contents = [f"{section.title}: {'; '.join(verdicts(section.comparison))}" for section in self.sections]
+        contents = [f"{section.title}: {'; '.join(in_short(section.comparison))}" for section in self.sections]
         links = [section.id for section in self.sections]
         page = [*self._claims, Heading("Each by itself", [Bullets(contents, links=links)])]
         page += matrices(tasks) if tasks else []

@@ -18,6 +18,13 @@ from poslab.statistics.findings import p_text
 from poslab.statistics.paired import FEWEST_SEEDS
 from poslab.statistics.remarks import lost_count
 
+# Columns of costs in the table of schemes, by name in the table of results (`runs.table`): heading and format.
+COSTS = {
+    "params_scheme": ("parameters added", ",.0f"),
+    "tokens_per_s": ("tokens/s", ",.0f"),
+    "peak_memory_mb": ("peak memory, MB", ",.0f"),
+}
+
 
 @dataclass(frozen=True)
 class Section:
@@ -111,15 +118,15 @@ class Section:
         columns += ["p (Holm)", *(["interval, seeds and text"] if self.comparison.over_text else [])]
         narrow = [0, 1, 2, 3, 5, 6, 7, *([8] if self.comparison.over_text else [])]
         ranks = self._ranks
-        costs = {name: head for name, head in _COSTS.items() if any(group.figures(name) for group in groups)}
+        costs = [name for name in COSTS if any(group.figures(name) for group in groups)]
         longer = [f"{self.score.name} at {length}" for length in self._other_lengths]
         windows = ["longer windows"] if self.evaluations and not longer else []
-        columns += [*(["rank"] if ranks else []), *costs.values(), *longer, *windows]
+        columns += [*(["rank"] if ranks else []), *(COSTS[name][0] for name in costs), *longer, *windows]
         lost = [[name, lost_count(len(planned.seeds[name]), planned.diverged[name]), "n/a"] for name in planned.lost]
         return Table(
             "Schemes",
             columns,
-            [self._row(group, ranks, list(costs), bool(windows)) for group in groups],
+            [self._row(group, ranks, costs, bool(windows)) for group in groups],
             self.legend,
             highlight=self.comparison.baseline,
             foot=[[*row, *[""] * (len(columns) - len(row))] for row in lost + self.untrained_rows],
@@ -141,8 +148,8 @@ class Section:
             on_text = over_text.get(group.label)
             row += [self.score.interval(on_text.interval if on_text else None, "+")] if over_text else []
         row += [ranks[group.label]] if ranks else []
-        means = [group.mean(name) for name in costs]
-        row += ["n/a" if mean is None else f"{mean:,.0f}" for mean in means]
+        means = {name: group.mean(name) for name in costs}
+        row += ["n/a" if mean is None else format(mean, COSTS[name][1]) for name, mean in means.items()]
         row += [text(group.mean(self.score.name, length)) for length in self._other_lengths]
         return row + ([_beyond(self.evaluations.get(group.label, []))] if windows else [])
 
@@ -165,7 +172,6 @@ class Section:
         return sorted({length for length in known if length is not None} - {self.score.length or 0})
 
 
-_COSTS = {"params_scheme": "parameters added", "tokens_per_s": "tokens/s", "peak_memory_mb": "peak memory, MB"}
 _KEPT = " What is measured by length and position is of the best weights, on the validation data that chose them."
 # What losses are compared, by the validation that they are of.
 _LOSSES = {

@@ -132,7 +132,8 @@ class DataConfig(Limited):
 
 @dataclass
 class OptimConfig(Limited):
-    """AdamW, linear warm-up over a share of all steps, cosine decay to a share of the peak learning rate."""
+    """AdamW, linear warm-up over a share of all steps, cosine decay to a share of the peak learning rate; another
+    optimizer is code, in training/module.py (`make_optimizer`)."""
 
     learning_rate: float = setting(least=0)
     weight_decay: float = setting(least=0)

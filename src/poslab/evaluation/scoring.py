@@ -19,12 +19,12 @@ from poslab.evaluation.losses import consecutive_token_losses, mean_loss, scanne
 from poslab.evaluation.probes import TEXTS, spread
 from poslab.evaluation.task_metrics import (
     MetricsByLength,
-    answers,
     legible_example,
     measure,
     measures,
     predictions,
     proportions,
+    score_answers,
     wrong_answers,
 )
 from poslab.model.decoder import GPT
@@ -154,7 +154,7 @@ class TaskScoring(Scoring[TaskDataModule]):
 
     def rows(self, model: GPT, batch: Any) -> Rows:
         numbers, examples = batch
-        return answers(model, numbers, examples, self.in_segments)
+        return score_answers(model, numbers, examples, self.in_segments)
 
     def validation(self, rows: Rows) -> dict[str, float]:
         return super().validation(rows) | proportions(rows)

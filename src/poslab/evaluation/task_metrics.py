@@ -36,7 +36,7 @@ class Answers(NamedTuple):
 
 
 @torch.no_grad()
-def answers(model: GPT, numbers: Tensor, examples: Examples, in_segments: bool = False) -> dict[int, Answers]:
+def score_answers(model: GPT, numbers: Tensor, examples: Examples, in_segments: bool = False) -> dict[int, Answers]:
     """Score a batch whose examples have these numbers (B,), each read whole or in segments of the context."""
     of_draws = []
     for draw in model.draws:

@@ -44,7 +44,7 @@ class Run:
         return " with ".join(map(str, targets(self.config["pos"])))
 
     @property
-    def loss(self) -> float:
+    def best_loss(self) -> float:
         """Return the best validation loss, nats per token: of the weights that are kept."""
         return float(self.summary.best_val_loss or 0.0)
 

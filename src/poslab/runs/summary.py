@@ -15,6 +15,8 @@ from poslab.tasks.metric import metric_named
 class Summary:
     """Figures and facts of a run. Losses in nats per token, None if unknown or not finite; memory in MB, times in s.
 
+    A new field needs a default, or runs that are there can't be read any more.
+
     metrics: {"exact": {"96": 0.98}} by metric and length; in the file each stands under its own name. measures: what
     they are, first the one by which such runs are compared. solved_step: of a task, the first validation that got 99 %
     of the examples in the range of training right.

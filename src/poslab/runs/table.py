@@ -42,7 +42,8 @@ from poslab.tasks.metric import LOSS, Metric
 MOST_STRETCHES = 240  # of a text
 _SMALLEST_STRETCH = 16  # tokens
 _LOSSES = (TEST_LOSS, LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS)
-_FACTS = ("params_scheme", "tokens_per_s", "wall_time_s", "peak_memory_mb", "steps", "late_fall")  # of a summary
+# Of a summary; those that a report's table of schemes has are in `comparison.sections.COSTS`.
+_FACTS = ("params_scheme", "tokens_per_s", "wall_time_s", "peak_memory_mb", "steps", "late_fall")
 
 _BY_WINDOW = {"window loss": "loss", "sliding loss": "sliding_loss"}  # of an evaluation, by length
 
@@ -55,7 +56,7 @@ class Stretch(NamedTuple):
     stretch_tokens: int | str = ""
 
 
-Figure = tuple[str, int | None, Stretch | None]  # metric, length, stretch
+FigureKey = tuple[str, int | None, Stretch | None]  # metric, length, stretch
 # By seed: its run, if there is one, and the look that it was planned for; 0: never.
 Looks = dict[int, tuple[Run | None, int]]
 
@@ -199,11 +200,11 @@ class _Section:
         losses = [TEST_LOSS] if tested else [LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS]
         return {*losses, *(name for run in self.runs for name in run.metrics)}
 
-    def _figures(self, run: Run) -> dict[Figure, float]:
+    def _figures(self, run: Run) -> dict[FigureKey, float]:
         """Return all figures of a run."""
         summary = run.summary
         losses = dict(zip(_LOSSES, (summary.test_loss, summary.last_val_loss, summary.best_val_loss), strict=True))
-        figures: dict[Figure, Any] = {(name, None, None): loss for name, loss in losses.items()}
+        figures: dict[FigureKey, Any] = {(name, None, None): loss for name, loss in losses.items()}
         for name in [*run.metrics, *(name for name in summary.metrics if name.endswith("_chance"))]:
             figures |= {(name, length, None): summary.metrics[name][str(length)] for length in run.lengths(name)}
         figures |= {(f"{name}_loss", None, None): loss for name, loss in summary.untrained_losses.items()}
@@ -219,7 +220,7 @@ class _Section:
         known = {key: float(value) for key, value in figures.items() if value is not None}
         return {key: value for key, value in known.items() if math.isfinite(value)}
 
-    def _stretches(self, run: Run) -> dict[Figure, Any]:
+    def _stretches(self, run: Run) -> dict[FigureKey, Any]:
         """Return the mean losses of stretches of the held-out text, by the kept weights; none if they aren't finite."""
         evaluation = self.evaluations.get(run.folder)
         if evaluation is None:

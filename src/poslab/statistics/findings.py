@@ -20,7 +20,7 @@ BETTER, WORSE = "better", "worse"
 
 
 class Measure(Protocol):
-    """Kind of figures: their unit, "nats per token" or "of the examples"; sign: 1 where lower ones are better."""
+    """Kind of figures, as `Metric` is: unit, "nats per token" or "of the examples"; sign: 1 where lower is better."""
 
     @property
     def unit(self) -> str: ...

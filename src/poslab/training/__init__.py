@@ -7,7 +7,8 @@ initial_weights.py   weights to begin with, of another run or of a GPT-2
 module.py            the LightningModule: training step, validation, optimiser
 sharded.py           the same with parameters divided among processes (FSDP2, experimental)
 loss.py              cross-entropy without the tensor of all logits
-trainer.py           Lightning's Trainer with its callbacks and precision; threads, batches
+machine.py           the machine: its threads, memory, arithmetic of bfloat16 and compiler
+trainer.py           Lightning's Trainer with its callbacks; settings that it can't take, batches of an epoch
 checkpoints.py       callback: checkpoints, the best weights
 run_ends.py          callbacks: the end of a run after its steps, at its target, or where a loss is not finite
 lightning_loops.py   what is read from the state of Lightning's loops

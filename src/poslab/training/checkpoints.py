@@ -20,7 +20,7 @@ from poslab.runs.folder import RunFolder
 from poslab.signals import Interrupted, StopRequest
 from poslab.training import lightning_loops
 from poslab.training.loggers import writer_of
-from poslab.training.module import LanguageModel, ours
+from poslab.training.module import LanguageModel, language_model_of
 from poslab.training.state import random_states, restore_random_states
 
 
@@ -62,10 +62,10 @@ class Checkpoints(Checkpoint):
         self._random: dict[str, Any] = {}  # after the last training batch
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        ours(pl_module).state.clock.start()
+        language_model_of(pl_module).state.clock.start()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._restore_random_states(trainer, ours(pl_module))
+        self._restore_random_states(trainer, language_model_of(pl_module))
         # The rest changes nothing but in a run that resumes.
         trainer.should_stop |= any(early.wait_count >= early.patience for early in trainer.early_stopping_callbacks)
         lightning_loops.follow_the_schedule(trainer)
@@ -85,7 +85,7 @@ class Checkpoints(Checkpoint):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         stopping, step = self._stop_signal(trainer), trainer.global_step
-        if step == ours(pl_module).state.step:
+        if step == language_model_of(pl_module).state.step:
             return
         if stopping or (self.every and step % self.every == 0):
             self._save_last(trainer, "between batches")
@@ -102,13 +102,13 @@ class Checkpoints(Checkpoint):
             self._save_last(trainer, "before validation")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if ours(pl_module).state.best_step == trainer.global_step:
+        if language_model_of(pl_module).state.best_step == trainer.global_step:
             trainer.save_checkpoint(self.folder.best, weights_only=True)
         self._random = random_states()
         self._save_last(trainer, "after validation")
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if ours(pl_module).state.step != trainer.global_step:
+        if language_model_of(pl_module).state.step != trainer.global_step:
             self._save_last(trainer, "end of epoch")
 
     def _save_last(self, trainer: Trainer, point: str) -> None:
@@ -122,7 +122,7 @@ class Checkpoints(Checkpoint):
             raise Interrupted(number, f"interrupted after step {trainer.global_step}, which is saved")
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        module = ours(pl_module)
+        module = language_model_of(pl_module)
         state = module.state  # which the module saves after this
         epoch_is_over = self._point == "end of epoch"
         state.step = trainer.global_step
@@ -139,7 +139,7 @@ class Checkpoints(Checkpoint):
             lightning_loops.set_back_to_start_of_validation(checkpoint)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        module = ours(pl_module)
+        module = language_model_of(pl_module)
         state, data = module.state, module.scoring.data
         if "memory" in checkpoint:
             memory = Memory(**checkpoint["memory"])

@@ -14,7 +14,7 @@ from poslab.report.terminal import clock, table_line
 from poslab.runs.folder import RunFolder
 from poslab.runs.summary import Summary
 from poslab.tasks.metric import LOSS, perplexity
-from poslab.training.module import LanguageModel, ours
+from poslab.training.module import LanguageModel, language_model_of
 
 _BEFORE = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10}  # columns and their widths
 _FIGURE = 10
@@ -76,13 +76,13 @@ class ValidationLines(Callback):
     """Callback that prints how many steps there are, and under a heading a line of figures at each validation."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        pl_module.print(f"steps    {ours(pl_module).total_steps():,}\n")
+        pl_module.print(f"steps    {language_model_of(pl_module).total_steps():,}\n")
         if trainer.enable_validation:
-            names = (figure.name for figure in ours(pl_module).scoring.figures)
+            names = (figure.name for figure in language_model_of(pl_module).scoring.figures)
             pl_module.print(_line(*_BEFORE, *names, *_AFTER))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        module = ours(pl_module)
+        module = language_model_of(pl_module)
         state = module.state
         train_loss = sum(map(float, state.batch_losses)) / max(1, len(state.batch_losses))
         state.batch_losses = []
@@ -108,7 +108,7 @@ class ProgressBar(TQDMProgressBar):
     def get_metrics(
         self, trainer: Trainer, pl_module: LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
-        module = ours(pl_module)
+        module = language_model_of(pl_module)
         loss = math.nan if module.loss is None else float(module.loss)
         return {"loss": f"{loss:.3f}", "tok/s": f"{module.state.tokens_per_s:,.0f}"}
 

@@ -25,7 +25,7 @@ from poslab.evaluation.pictures import LEGIBLE, attention_figure, attention_maps
 from poslab.report.terminal import visible
 from poslab.runs.folder import RunFolder
 from poslab.training.console import width
-from poslab.training.module import ours
+from poslab.training.module import language_model_of
 from poslab.training.summary import flat_settings
 
 _PACKAGES = ("wandb", "mlflow")  # loggers that need one of their name, which is an extra of poslab
@@ -129,7 +129,7 @@ class HyperParameters(Callback):
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        writer, module = writer_of(trainer), ours(pl_module)
+        writer, module = writer_of(trainer), language_model_of(pl_module)
         if writer is None or trainer.global_step:  # a run that resumes has them already
             return
         settings = flat_settings(module.config)
@@ -161,7 +161,7 @@ class SampleText(Callback):
     """Callback that lets the model write at every validation."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        writer, module = writer_of(trainer), ours(pl_module)
+        writer, module = writer_of(trainer), language_model_of(pl_module)
         if writer is None or not module.config.sample.new_tokens:
             return
         if not math.isfinite(module.state.last_val_loss):  # such a model writes nothing
@@ -186,7 +186,7 @@ class Pictures(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.validated = trainer.global_step
-        if self.validated >= 2 * self.drawn and ours(pl_module).config.sample.pictures == "doubling":
+        if self.validated >= 2 * self.drawn and language_model_of(pl_module).config.sample.pictures == "doubling":
             self._draw(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -201,7 +201,7 @@ class Pictures(Callback):
 
     def _draw(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.drawn = trainer.global_step
-        writer, module = writer_of(trainer), ours(pl_module)
+        writer, module = writer_of(trainer), language_model_of(pl_module)
         if writer is None:
             return
         model, scoring, step = module.model, module.scoring, trainer.global_step

@@ -187,7 +187,7 @@ def _whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def ours(module: LightningModule) -> LanguageModel:
+def language_model_of(module: LightningModule) -> LanguageModel:
     """Narrow the module that Lightning gives to callbacks to the run's own."""
     assert isinstance(module, LanguageModel)
     return module

@@ -8,7 +8,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from poslab.errors import Diverged, RunStopped
-from poslab.training.module import ours
+from poslab.training.module import language_model_of
 from poslab.training.state import RunState
 
 
@@ -29,7 +29,7 @@ class Limits(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
         if self.target is not None:
-            module = ours(pl_module)
+            module = language_model_of(pl_module)
             assert module.loss is not None
             module.state.batch_loss = float(module.loss)
             trainer.should_stop |= trainer.global_step > 0 and module.state.batch_loss < self.target
@@ -47,7 +47,7 @@ class FiniteLoss(Callback):
         self._unseen: list[tuple[int, Tensor]] = []
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
-        module = ours(pl_module)
+        module = language_model_of(pl_module)
         assert module.loss is not None
         values = [module.loss.float().flatten()]
         # With 16-bit floats Lightning scales the loss, and leaves out steps whose gradient that makes infinite.
@@ -58,7 +58,7 @@ class FiniteLoss(Callback):
             self._look(pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        loss = ours(pl_module).state.last_val_loss
+        loss = language_model_of(pl_module).state.last_val_loss
         if not math.isfinite(loss):
             raise _stopped(pl_module, trainer.global_step, f"validation loss is {loss}")
 
@@ -81,7 +81,7 @@ def check_target(target: float | None, state: RunState) -> None:
 
 
 def _stopped(pl_module: LightningModule, step: int, what: str) -> Diverged:
-    config, saved = ours(pl_module).config, ours(pl_module).state.step
+    config, saved = language_model_of(pl_module).config, language_model_of(pl_module).state.step
     kept = f"the last good checkpoint is of step {saved}" if saved else "there is no checkpoint yet"
     advice = [f"a smaller optim.learning_rate than {config.optim.learning_rate:g}"]
     advice += ["trainer.gradient_clip_val=1.0"] if not config.trainer.gradient_clip_val else []

@@ -99,7 +99,7 @@ def training_choices(model: GPT, device: torch.device) -> set[Choice]:
     return {choose_backend(model.attention_parts(terms), length, *how) for terms in model.relative_terms(length)}
 
 
-def words(choices: set[Choice]) -> str:
+def backend_words(choices: set[Choice]) -> str:
     """Put backends and why they were chosen into one line."""
     return " and ".join(f"{choice.name} ({choice.why})" for choice in sorted(choices))
 

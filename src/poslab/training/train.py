@@ -10,7 +10,7 @@ from pytorch_lightning import seed_everything
 from poslab import distributed
 from poslab.config.files import write_whole
 from poslab.config.train import TrainConfig, flat
-from poslab.data.module import DataModule, TextDataModule
+from poslab.data.module import TextDataModule
 from poslab.data.task import TaskDataModule
 from poslab.distributed import is_first_process
 from poslab.errors import Diverged, SettingError, lacks_memory
@@ -27,21 +27,18 @@ from poslab.training import sharded
 from poslab.training.console import conclude, introduce
 from poslab.training.initial_weights import init_from
 from poslab.training.loggers import check_logger
+from poslab.training.machine import check_flex, compiles, keep_freed_memory, set_threads
 from poslab.training.module import LanguageModel
 from poslab.training.resume import ResumedRun, open_run_to_resume, resume_hints
 from poslab.training.run_ends import check_target
-from poslab.training.summary import summarise, training_choices, words
+from poslab.training.summary import backend_words, summarise, training_choices
 from poslab.training.trainer import (
     check_batch_size,
-    check_flex,
     check_trainer,
-    compiles,
-    count_batches,
-    keep_freed_memory,
+    limit_batches,
     make_trainer,
     quieten,
     run_warnings,
-    set_threads,
 )
 
 
@@ -74,8 +71,8 @@ def _train(config: TrainConfig, earlier: ResumedRun | None, world_size: int, hel
     seed_everything(config.settings.seed, workers=True, verbose=False)
 
     with distributed.first_process_first():
-        scoring = _make_scoring(config)
-    data: DataModule = scoring.data
+        data = _make_data(config)
+    scoring = TaskScoring(config, data) if isinstance(data, TaskDataModule) else TextScoring(config, data)
     distributed.check_same({"data": data.sha256})
 
     model = _make_model(config, data.vocabulary.size)
@@ -84,7 +81,7 @@ def _train(config: TrainConfig, earlier: ResumedRun | None, world_size: int, hel
     if config.settings.init_from is not None and checkpoint is None:
         print(init_from(model, config.settings.init_from, data.vocabulary))
 
-    train_batches = count_batches(config.trainer, data)
+    train_batches = limit_batches(config.trainer, data)
     distributed.barrier()  # all that can be refused has been
     if earlier:
         folder = earlier.rewind(data.sha256)
@@ -99,7 +96,7 @@ def _train(config: TrainConfig, earlier: ResumedRun | None, world_size: int, hel
     trainer.precision_plugin.convert_module(module)
     if trainer.is_global_zero:
         notes = run_warnings(config, trainer) + (earlier.notes if earlier else [])
-        backends = words(training_choices(module.model, trainer.strategy.root_device))
+        backends = backend_words(training_choices(module.model, trainer.strategy.root_device))
         introduce(module, folder, backends, notes, earlier.state.step if earlier else None)
 
     with resume_hints(folder, config):
@@ -124,12 +121,11 @@ def _train(config: TrainConfig, earlier: ResumedRun | None, world_size: int, hel
     return summary
 
 
-def _make_scoring(config: TrainConfig) -> Scoring[Any]:
-    """Read the run's data, and choose how a model is judged by them."""
+def _make_data(config: TrainConfig) -> TaskDataModule | TextDataModule:
+    model, seed = config.model, config.settings.seed
     if isinstance(config.data, Task):
-        return TaskScoring(config, TaskDataModule(config.data, task_sha256(config.data), config.settings.seed))
-    model = config.model
-    return TextScoring(config, TextDataModule(config.data, model.context_length, config.settings.seed, model.reach))
+        return TaskDataModule(config.data, task_sha256(config.data), seed)
+    return TextDataModule(config.data, model.context_length, seed, model.reach)
 
 
 def _make_model(config: TrainConfig, vocab_size: int) -> GPT:

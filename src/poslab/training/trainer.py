@@ -1,7 +1,5 @@
-"""Lightning's Trainer for a run: its settings checked, its callbacks chosen; and threads, memory, bfloat16 and the
-compiler of the machine that trains."""
+"""Lightning's Trainer for a run: its settings checked, its callbacks chosen."""
 
-import ctypes
 import logging
 import os
 import sys
@@ -14,13 +12,11 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping
 
-from poslab.config.schema import ModelConfig, TrainerConfig
+from poslab.config.schema import TrainerConfig
 from poslab.config.train import TrainConfig
 from poslab.data.module import DataModule
 from poslab.distributed import cluster_environment, launch
 from poslab.errors import SettingError, UserError, first_line
-from poslab.processors import compiler_problem, compute_on
-from poslab.runs.checkpoint import choose_device
 from poslab.runs.folder import RunFolder
 from poslab.signals import StopRequest
 from poslab.tasks.metric import LOSS
@@ -29,6 +25,7 @@ from poslab.training.checkpoints import CheckpointFiles, Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines
 from poslab.training.lightning_loops import leave_signals_alone
 from poslab.training.loggers import HyperParameters, Pictures, SampleText, make_loggers
+from poslab.training.machine import bfloat16_units, missing_compiler
 from poslab.training.module import IMPROVEMENTS
 from poslab.training.run_ends import FiniteLoss, Limits
 
@@ -44,7 +41,7 @@ def make_trainer(config: TrainConfig, folder: RunFolder, every: int, stop: StopR
         callbacks.insert(0, ProgressBar(refresh_rate=every))  # ahead of those that print, which it lets through
     own: dict[str, Any] = {"log_every_n_steps": every, "max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
     if config.trainer.limit_val_batches != 0:
-        own["limit_val_batches"] = 1.0  # of what the data deal out, which `count_batches` has limited
+        own["limit_val_batches"] = 1.0  # of what the data deal out, which `limit_batches` has limited
     given = asdict(config.trainer) | _launched(config.trainer) | own
     if divided:
         given["strategy"] = sharded.strategy(world_size)
@@ -139,8 +136,8 @@ def _try(typed: str, settings: dict[str, Any]) -> int:
         raise UserError(f"{typed}: {first_line(error)}") from error
 
 
-def count_batches(settings: TrainerConfig, data: DataModule) -> int:
-    """Return the training batches of an epoch, and limit the validation batches of `data`.
+def limit_batches(settings: TrainerConfig, data: DataModule) -> int:
+    """Limit the validation batches of `data`, and return how many batches an epoch of training has.
 
     Raises SettingError for limits that leave none, or no validation within an epoch.
     """
@@ -165,37 +162,6 @@ def _limited(batches: int, limit: float | None) -> int:
     return int(batches * limit) if isinstance(limit, float) else min(batches, limit)
 
 
-def quieten() -> None:
-    """Leave out warnings that the user can't act on, by name; everything else comes through."""
-    for name in ("pytorch_lightning", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)  # devices found, tips, "max_epochs reached"
-    # In-process loading is the fastest here, a window is one slice; data.num_workers is there for who wants more.
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-    # The order of batches is a function of the seed and the epoch; the samplers resume within it.
-    warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
-    # Lightning's own use of a torch function.
-    warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
-
-
-# The machine that trains
-
-
-# Instructions that compute in bfloat16, by torch's names, the fastest first.
-_BFLOAT16_UNITS = {
-    "amx_bf16": "matrix units (AMX)",
-    "avx512_bf16": "vector units (AVX-512)",
-    "bf16": "vector units (Arm)",
-}
-# Numbers of mallopt's parameters, from glibc's malloc.h.
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
-
-
-def bfloat16_units() -> str | None:
-    """Name what of this processor computes in bfloat16; None: nothing does, and software is slower than float32."""
-    capabilities = torch.cpu.get_capabilities()
-    return next((unit for name, unit in _BFLOAT16_UNITS.items() if capabilities.get(name)), None)
-
-
 def run_warnings(config: TrainConfig, trainer: Trainer) -> list[str]:
     """Collect what a user should know before the training."""
     reach = config.model.context_length + config.model.memory_length
@@ -206,50 +172,13 @@ def run_warnings(config: TrainConfig, trainer: Trainer) -> list[str]:
     return notes + missing_compiler(config.model, config.trainer)
 
 
-def compiles(model: ModelConfig, trainer: TrainerConfig) -> bool:
-    """Return whether the model is compiled: by the settings or, where they leave it open, on CUDA; if torch can."""
-    return _wants_compiled(model, trainer) and not missing_compiler(model, trainer)
-
-
-def missing_compiler(model: ModelConfig, trainer: TrainerConfig) -> list[str]:
-    """Warn where the model is to be compiled, but torch can't do that here."""
-    problem = compiler_problem(_device(trainer)) if _wants_compiled(model, trainer) else None
-    return [f"model.compile=true: trains uncompiled, to the same result; torch says: {problem}"] if problem else []
-
-
-def _wants_compiled(model: ModelConfig, trainer: TrainerConfig) -> bool:
-    """Return what the settings say; where they leave it open, no for a CPU and for weights that processes divide."""
-    default = _device(trainer) == "cuda" and trainer.strategy not in sharded.NAMES
-    return default if model.compile is None else model.compile
-
-
-def _device(trainer: TrainerConfig) -> str:
-    return choose_device("cpu" if trainer.accelerator == "cpu" else "auto")
-
-
-def check_flex(model: ModelConfig, trainer: TrainerConfig) -> None:
-    """Raise SettingError for model.attention_backend=flex on a CPU, where torch has no backward pass of it."""
-    if model.attention_backend == "flex" and _device(trainer) != "cuda":
-        problem = "trains on CUDA only; valid here: auto, reference, sdpa, blockwise"
-        raise SettingError("model.attention_backend", "flex", problem)
-
-
-def set_threads(threads: int | None, world_size: int) -> None:
-    """Give torch so many threads in each process; None leaves it to torch and Lightning."""
-    compute_on(threads)
-    if threads is not None and world_size > 1:
-        os.environ["OMP_NUM_THREADS"] = str(threads)  # or Lightning would divide the processors
-
-
-def keep_freed_memory() -> bool:
-    """Stop glibc from handing large blocks back to the system when they are freed; False where there is no glibc.
-
-    A training step takes the same memory again at once. By default every tensor above 32 MiB, such as the logits, is
-    mapped anew and cleared by the system page by page. On two cores with model=mini that took a fifth to a quarter of a
-    training step.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # not glibc: macOS, Windows, musl
-        return False
-    return all([mallopt(_MMAP_MAX, 0), mallopt(_TRIM_THRESHOLD, 2**31 - 1), mallopt(_TOP_PAD, 64 * 2**20)])
+def quieten() -> None:
+    """Leave out warnings that the user can't act on, by name; everything else comes through."""
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # devices found, tips, "max_epochs reached"
+    # In-process loading is the fastest here, a window is one slice; data.num_workers is there for who wants more.
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    # The order of batches is a function of the seed and the epoch; the samplers resume within it.
+    warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
+    # Lightning's own use of a torch function.
+    warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from poslab.attention.blocks import ALIGNED, BLOCK, Block
+from poslab.attention.blocks import ALIGNED, BLOCK, QueryBlock
 from poslab.attention.kernels.near_tables import LOG2_E, NearTables
 from poslab.attention.kernels.products import unrounded
 
 
-def storage_size(block: Block) -> int:
+def storage_size(block: QueryBlock) -> int:
     """Return how many numbers the tile of a block takes at most, for one head."""
     return block.queries * (block.keys + 2 * (block.queries + ALIGNED))
 
@@ -29,7 +29,7 @@ class BandTile:
     rows: which near rows occur in the block, as a slice; (N, m, R) below has a column for each of them.
     """
 
-    def __init__(self, storage: Tensor, heads: int, block: Block, near: NearTables, causal: bool) -> None:
+    def __init__(self, storage: Tensor, heads: int, block: QueryBlock, near: NearTables, causal: bool) -> None:
         # Near row c has distance highest - 1 - c: the block's first query meets it at key first_key + c.
         first_key = block.position - near.highest + 1
         start = max(0, 1 - block.queries - first_key)
@@ -122,7 +122,7 @@ class BandTile:
             grad_table[:, -1:].baddbmm_(by_key, k[:, keys])
             grad_k[:, keys].baddbmm_(by_key.transpose(1, 2), table[:, -1:])
 
-    def hide(self, block: Block, causal: bool, window: int | None, limits: Tensor) -> None:
+    def hide(self, block: QueryBlock, causal: bool, window: int | None, limits: Tensor) -> None:
         """Set the scores of hidden pairs to -inf; limits: from `limits_of_scores`."""
         size, limits, reach = len(limits), limits[: block.queries], 1 if causal else window
         if reach is not None:

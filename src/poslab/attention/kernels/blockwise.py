@@ -22,7 +22,7 @@ from poslab.attention.blocks import WeightDropout
 from poslab.attention.kernels.band_tile import BandTile
 from poslab.attention.kernels.flash import bias_by_distance, flash_attention, is_null_alone
 from poslab.attention.kernels.near_tables import LOG2_E, NearTables, key_bias, near_tables, null_scores, with_far_values
-from poslab.attention.kernels.products import factor, products_for, rounded, unrounded
+from poslab.attention.kernels.products import for_product, products_for, rounded, unrounded
 from poslab.attention.kernels.scores import Call, Scores, adding
 from poslab.attention.reference import AttentionSpec, no_infinity, with_null, without_autocast
 
@@ -111,7 +111,7 @@ class _Blockwise(torch.autograd.Function):
             torch.add(largest, total.log2(), out=log_sum[:, block.rows])
             if call.dropout is not None:
                 weights.mul_(call.dropout.factors(block, weights))
-            result = factor(weights) @ factor(v[:, block.columns])  # (N, m, Dh)
+            result = for_product(weights) @ for_product(v[:, block.columns])  # (N, m, Dh)
             if near.values is not None:
                 with unrounded():
                     result.baddbmm_(tile.collect(), near.values[:, tile.rows])
@@ -142,14 +142,14 @@ class _Blockwise(torch.autograd.Function):
         at_once = call.dropout is None and not rounded()
         grad_and_mean, v_and_one = adding(minus_mean, grad_out, v) if at_once else (grad_out, v)
         for block in scores.blocks:
-            rows, seen_k = block.rows, factor(k[:, block.columns])
+            rows, seen_k = block.rows, for_product(k[:, block.columns])
             tile = scores.compute_tile(block, seen_k)
             weights = scores.exp2_(tile.scores)  # (N, m, n)
 
             grad_tile = BandTile(grad_storage, len(q), block, near, call.causal)
             grad_scores = grad_tile.scores
-            seen_v = factor(v_and_one[:, block.columns])
-            grad_scores.baddbmm_(factor(grad_and_mean[:, rows]), seen_v.transpose(1, 2), beta=0)
+            seen_v = for_product(v_and_one[:, block.columns])
+            grad_scores.baddbmm_(for_product(grad_and_mean[:, rows]), seen_v.transpose(1, 2), beta=0)
             if near.values is not None:
                 grad_tile.add_by_query(grad_out[:, rows], near.values[:, tile.rows])
             if call.dropout is not None:
@@ -158,9 +158,9 @@ class _Blockwise(torch.autograd.Function):
             if not at_once:
                 grad_scores.add_(minus_mean[:, rows])
             grad_scores.mul_(weights)
-            left = factor(grad_scores)
+            left = for_product(grad_scores)
             grad_q[:, rows] = left @ seen_k
-            grad_k[:, block.columns].baddbmm_(left.transpose(1, 2), factor(scores.queries[:, rows]))
+            grad_k[:, block.columns].baddbmm_(left.transpose(1, 2), for_product(scores.queries[:, rows]))
             if grad_key_bias is not None:
                 grad_key_bias[:, block.columns] += grad_scores.sum(1)
             if near.queries is not None:
@@ -171,8 +171,9 @@ class _Blockwise(torch.autograd.Function):
                 by_row = grad_tile.collect()  # (N, m, R)
                 if learned_bias:
                     grad_bias[:, tile.rows] += by_row.sum(1)
-                    # A query's gradients of all scores sum to 0; the first that has far keys is at `highest`, if there
-                    # are near rows.
+                    # The far row's gradient needs no sum over far keys: as a softmax's gradients sum to 0, it is minus
+                    # what the near rows and the null score got, over the queries that have far keys: those from
+                    # `highest` on, if there are near rows.
                     with_far = slice(max(0, near.highest - block.position) if near.count else 0, None)
                     grad_far_bias -= by_row[:, with_far].sum((1, 2))[:, None]
                     if grad_null is not None:
@@ -184,7 +185,7 @@ class _Blockwise(torch.autograd.Function):
 
             if call.dropout is not None:
                 weights.mul_(factors)
-            grad_v[:, block.columns].baddbmm_(factor(weights).transpose(1, 2), factor(grad_out[:, rows]))
+            grad_v[:, block.columns].baddbmm_(for_product(weights).transpose(1, 2), for_product(grad_out[:, rows]))
             if near.values is not None:
                 with unrounded():
                     grad_values[:, tile.rows].baddbmm_(tile.collect().transpose(1, 2), grad_out[:, rows])

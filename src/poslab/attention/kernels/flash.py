@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from poslab.attention.blocks import BLOCK, Block, query_blocks
+from poslab.attention.blocks import BLOCK, QueryBlock, query_blocks
 from poslab.attention.kernels.near_tables import LOG2_E, NearTables, largest_score
 from poslab.attention.kernels.sdpa import skewed
 from poslab.attention.reference import AttentionSpec, with_null
@@ -38,7 +38,7 @@ _WHOLE = [(slice(None), slice(None), None)]  # all queries and keys at once, wit
 class BiasByDistance:
     """Bias of each distance, without gradients, and the blocks of queries, computed one after the other."""
 
-    blocks: list[Block]
+    blocks: list[QueryBlock]
     position: int  # the largest of the blocks' positions
     columns: int  # C, keys of the matrix that all blocks take parts of
     numbers: Tensor  # (H, C + m - 1), from the farthest distance down

@@ -21,7 +21,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from poslab.attention.blocks import Block
+from poslab.attention.blocks import QueryBlock
 from poslab.attention.reference import AttentionSpec, no_infinity
 from poslab.positions import RelativeTerms
 
@@ -51,7 +51,8 @@ class NearTables:
         return self.bias, self.far_bias, self.largest_bias, self.keys, self.values, self.queries, self.far_query
 
     def steps_of_largest_bias(self) -> tuple[int, ...]:
-        """Return the queries whose largest bias, in any head, isn't that of the query before: few as a rule."""
+        """Return the queries whose largest bias, in any head, isn't that of the query before: few as a rule. In a block
+        without one, one number is the largest bias of all rows."""
         if self.largest_bias is None:
             return ()
         steps = self.largest_bias.diff(dim=1).any(-1).any(0)  # (Tq - 1,)
@@ -164,7 +165,9 @@ def null_scores(spec: AttentionSpec, q: Tensor, near: NearTables, largest_key_bi
     return null
 
 
-def needed_keys(blocks: Sequence[Block], bias: Tensor, largest_score: float, dtype: torch.dtype) -> list[Block]:
+def needed_keys(
+    blocks: Sequence[QueryBlock], bias: Tensor, largest_score: float, dtype: torch.dtype
+) -> list[QueryBlock]:
     """Remove from blocks of causal queries the keys at their beginning whose bias (N, Tk) leaves them no weight.
 
     Where attention forgets fast, most of its work is with such keys. Leaving them out is known as adaptive computation

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from poslab.attention.blocks import Block, WeightDropout, query_blocks
+from poslab.attention.blocks import QueryBlock, WeightDropout, query_blocks
 from poslab.attention.kernels.near_tables import LOG2_E
 from poslab.attention.reference import (
     AttentionSpec,
@@ -153,7 +153,7 @@ def _with_tensors(spec: AttentionSpec, tensors: Iterable[Tensor]) -> AttentionSp
     return replace(spec, terms=terms, key_bias=key_bias, null=null, pairwise=pairwise)
 
 
-def _of_block(spec: AttentionSpec, block: Block) -> AttentionSpec:
+def _of_block(spec: AttentionSpec, block: QueryBlock) -> AttentionSpec:
     """Restrict the specification to the queries and keys of one block."""
     pairwise = spec.pairwise and replace(
         spec.pairwise,

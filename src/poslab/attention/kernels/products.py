@@ -47,6 +47,6 @@ def rounded() -> bool:
     return bool(_matmul.fp32_precision == "bf16")
 
 
-def factor(x: Tensor) -> Tensor:
+def for_product(x: Tensor) -> Tensor:
     """Prepare x for a product: for rounded ones a copy of a view, which their library would reorder first."""
     return x.contiguous() if rounded() else x

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from poslab.attention.blocks import BLOCK, Block, WeightDropout, query_blocks
+from poslab.attention.blocks import BLOCK, QueryBlock, WeightDropout, query_blocks
 from poslab.attention.kernels.band_tile import BandTile, limits_of_scores, storage_size
 from poslab.attention.kernels.near_tables import LOG2_E, NearTables, largest_score, needed_keys
-from poslab.attention.kernels.products import factor, rounded
+from poslab.attention.kernels.products import for_product, rounded
 
 # With rounded products, which take half the time, each call counts for more.
 _LARGE_BLOCK = 256
@@ -76,15 +76,15 @@ class Scores:
         """Allocate memory for the tile of any of the blocks."""
         return self.k.new_empty(len(self.k) * max(map(storage_size, self.blocks), default=0))
 
-    def compute_tile(self, block: Block, seen_k: Tensor | None = None) -> BandTile:
+    def compute_tile(self, block: QueryBlock, seen_k: Tensor | None = None) -> BandTile:
         """Compute the block's scores in powers of two, -inf where hidden; seen_k: the block's keys, if at hand."""
         near, call = self.near, self.call
         tile = BandTile(self._storage, len(self.k), block, near, call.causal)
         queries, keys = self._products
         if seen_k is None or keys is not self.k:
-            seen_k = factor(keys[:, block.columns])
+            seen_k = for_product(keys[:, block.columns])
         base = LOG2_E if rounded() else 1
-        tile.scores.baddbmm_(factor(queries[:, block.rows]), seen_k.transpose(1, 2), beta=0, alpha=base)
+        tile.scores.baddbmm_(for_product(queries[:, block.rows]), seen_k.transpose(1, 2), beta=0, alpha=base)
         if self._log_sum is not None:
             tile.scores.sub_(self._log_sum[:, block.rows])
         if near.bias is not None:
@@ -101,7 +101,7 @@ class Scores:
         tile.hide(block, call.causal, call.window, self._limits)
         return tile
 
-    def _add_key_bias(self, scores: Tensor, block: Block) -> None:
+    def _add_key_bias(self, scores: Tensor, block: QueryBlock) -> None:
         """Add to each score (N, m, n) its key's bias less the largest that the query sees.
 
         The largest is subtracted in the bias's own precision: sums along a text are so large that biases of near keys

@@ -1,0 +1,76 @@
+"""Machine that trains: its threads and memory, what it has for bfloat16, and whether it compiles the model."""
+
+import ctypes
+import os
+
+import torch
+
+from poslab.config.schema import ModelConfig, TrainerConfig
+from poslab.errors import SettingError
+from poslab.processors import compiler_problem, compute_on
+from poslab.runs.checkpoint import choose_device
+from poslab.training import sharded
+
+# Instructions that compute in bfloat16, by torch's names, the fastest first.
+_BFLOAT16_UNITS = {
+    "amx_bf16": "matrix units (AMX)",
+    "avx512_bf16": "vector units (AVX-512)",
+    "bf16": "vector units (Arm)",
+}
+# Numbers of mallopt's parameters, from glibc's malloc.h.
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
+
+
+def bfloat16_units() -> str | None:
+    """Name what of this processor computes in bfloat16; None: nothing does, and software is slower than float32."""
+    capabilities = torch.cpu.get_capabilities()
+    return next((unit for name, unit in _BFLOAT16_UNITS.items() if capabilities.get(name)), None)
+
+
+def compiles(model: ModelConfig, trainer: TrainerConfig) -> bool:
+    """Return whether the model is compiled: by the settings or, where they leave it open, on CUDA; if torch can."""
+    return _wants_compiled(model, trainer) and not missing_compiler(model, trainer)
+
+
+def missing_compiler(model: ModelConfig, trainer: TrainerConfig) -> list[str]:
+    """Warn where the model is to be compiled, but torch can't do that here."""
+    problem = compiler_problem(_device(trainer)) if _wants_compiled(model, trainer) else None
+    return [f"model.compile=true: trains uncompiled, to the same result; torch says: {problem}"] if problem else []
+
+
+def _wants_compiled(model: ModelConfig, trainer: TrainerConfig) -> bool:
+    """Return what the settings say; where they leave it open, no for a CPU and for weights that processes divide."""
+    default = _device(trainer) == "cuda" and trainer.strategy not in sharded.NAMES
+    return default if model.compile is None else model.compile
+
+
+def _device(trainer: TrainerConfig) -> str:
+    return choose_device("cpu" if trainer.accelerator == "cpu" else "auto")
+
+
+def check_flex(model: ModelConfig, trainer: TrainerConfig) -> None:
+    """Raise SettingError for model.attention_backend=flex on a CPU, where torch has no backward pass of it."""
+    if model.attention_backend == "flex" and _device(trainer) != "cuda":
+        problem = "trains on CUDA only; valid here: auto, reference, sdpa, blockwise"
+        raise SettingError("model.attention_backend", "flex", problem)
+
+
+def set_threads(threads: int | None, world_size: int) -> None:
+    """Give torch so many threads in each process; None leaves it to torch and Lightning."""
+    compute_on(threads)
+    if threads is not None and world_size > 1:
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # or Lightning would divide the processors
+
+
+def keep_freed_memory() -> bool:
+    """Stop glibc from handing large blocks back to the system when they are freed; False where there is no glibc.
+
+    A training step takes the same memory again at once. By default every tensor above 32 MiB, such as the logits, is
+    mapped anew and cleared by the system page by page. On two cores with model=mini that took a fifth to a quarter of a
+    training step.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # not glibc: macOS, Windows, musl
+        return False
+    return all([mallopt(_MMAP_MAX, 0), mallopt(_TRIM_THRESHOLD, 2**31 - 1), mallopt(_TOP_PAD, 64 * 2**20)])
