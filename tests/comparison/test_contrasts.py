@@ -243,3 +243,4 @@ def test_published_figures_stand_first(tmp_path: Path, capsys: pytest.CaptureFix
     assert page.lists[1] == ["published: Paper; exact settings, but no dropout"]
     assert page.rows[1] == row
     assert row in [[*re.split(" {2,}", line), ""] for line in screen.splitlines()]
+    assert "\nBy exact at 10\n\nscheme " in screen  # contrasts may be of another figure

@@ -72,7 +72,11 @@ class Report:
         for section in self.sections:
             caveats = Bullets(section.comparison.caveats, "caveat")
             content: list[Block] = [section.table, Bullets(answers(section.comparison), "answer"), caveats]
-            sections += content if len(self.sections) == 1 else [Heading(section.title, content)]
+            if len(self.sections) > 1:
+                content = [Heading(section.title, content)]
+            elif self._verdicts:  # which may be of another figure
+                content = [Heading(f"By {section.score}", content)]
+            sections += content
         return [*self._verdicts, *sections]
 
     def write(self, folder: Path) -> None:

@@ -65,7 +65,7 @@ def conclude(summary: Summary, module: LanguageModel, folder: RunFolder) -> None
     for name, curve in summary.metrics.items():
         print(f"{name:<{widest}} " + ", ".join(f"{share:.3f} at {length}" for length, share in curve.items()))
     duration, speed = clock(summary.wall_time_s), summary.tokens_per_s
-    print(f"speed    {summary.tokens:,} tokens in {duration}, {speed:,.0f} tokens/s")
+    print(f"speed    {speed:,.0f} tokens/s; {summary.tokens:,} tokens in {duration}, validations included")
     if state.sample:
         print(textwrap.fill(state.sample, width(), initial_indent="sample   ", subsequent_indent=" " * 9))
     print(f"run      {folder}")
