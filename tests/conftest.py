@@ -25,9 +25,14 @@ import torch
 from common import REPOSITORY, RunScript, compose_config
 from processes import without_pictures
 from runs_to_evaluate import make_run
+from tensorboard.summary.writer import event_file_writer
 
 from poslab.data.tokenizer import load_tokenizer
 from poslab.training.train import train
+
+# TensorBoard reads files of one process and second in the order of their numbers as text, 10 before 9. A process of
+# tests trains that often, and resumes within a second.
+event_file_writer._global_uid = event_file_writer.AtomicCounter(10**6)
 
 
 @pytest.fixture(scope="session")
