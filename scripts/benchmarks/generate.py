@@ -23,7 +23,7 @@ from benchmarks.entrants import (
 from benchmarks.measure import Timing, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
-from poslab.config.schemes import default_scheme
+from poslab.config.nodes import default_scheme
 
 SIZE = replace(MINI, length=1024)
 PROMPT, WARM_UP = 16, 100

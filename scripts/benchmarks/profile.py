@@ -11,7 +11,7 @@ from benchmarks.measure import processes
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
 from benchmarks.step import PRECISIONS, step_seconds
-from poslab.config.schemes import default_scheme
+from poslab.config.nodes import default_scheme
 
 _SHOWN = 20
 _WARMUPS = 3

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from poslab.config.fields import Limited, setting
-from poslab.config.schemes import schemes
+from poslab.config.nodes import schemes
 from poslab.errors import SettingError
 
 GROUPS = ("attention", "bfloat16", "step", "gpt2", "profile", "small", "generate", "startup")

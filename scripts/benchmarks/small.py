@@ -17,7 +17,7 @@ from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
 from benchmarks.step import BARE, TUNED, step_seconds
 from poslab.config.files import CONFIGS
-from poslab.config.schemes import default_scheme
+from poslab.config.nodes import default_scheme
 from poslab.config.train import parse
 from poslab.training.module import LanguageModel
 from poslab.training.train import train

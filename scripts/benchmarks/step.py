@@ -24,8 +24,8 @@ from benchmarks.entrants import (
 from benchmarks.measure import Timing, device, now, peak_memory, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
+from poslab.config.nodes import default_scheme
 from poslab.config.schema import OptimConfig
-from poslab.config.schemes import default_scheme
 from poslab.training.loss import language_model_loss
 from poslab.training.machine import keep_freed_memory
 from poslab.training.module import make_optimizer

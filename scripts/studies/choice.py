@@ -17,12 +17,12 @@ import pandas as pd
 
 from poslab.config.files import write_whole
 from poslab.config.schemes import parse_scheme
+from poslab.metric import LAST_TOKENS_LOSS
 from poslab.positions import ModelShape
 from poslab.positions.contract import initial_tables
 from poslab.report.blocks import Block, Bullets, Cell, Heading, Table, Text
 from poslab.report.markdown import page as markdown
 from poslab.statistics.best import best_set
-from poslab.tasks.metric import LAST_TOKENS_LOSS
 from studies.hypotheses import Cells
 from studies.recipes import Chosen
 from studies.tables import BEYOND, SCHEMES, TASKS, TEXTS, trained_length

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from poslab.tasks.metric import LAST_TOKENS_LOSS
+from poslab.metric import LAST_TOKENS_LOSS
 from studies.hypotheses import Cells
 from studies.tables import BEYOND, CONTROL, SCHEMES, TEXTS, TWIN
 

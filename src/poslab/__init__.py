@@ -4,6 +4,8 @@ Importing the package is cheap: torch is loaded when something that needs it is 
 """
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["GPT", "__version__", "load"]
 __version__ = "0.1.0"
+
+# tensorboard looks for this module to know that it is to do without TensorFlow. Where that is installed, it would load
+# it only to read and write files: four seconds, and lines on the screen.
+sys.modules.setdefault("tensorboard.compat.notf", ModuleType("tensorboard.compat.notf"))
 
 
 def __getattr__(name: str) -> Any:

@@ -17,8 +17,10 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from poslab.errors import RunStopped, UserError, as_typed, first_line
-from poslab.lazy import Tensor, torch
 
 if TYPE_CHECKING:
     from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment

@@ -1,26 +1,9 @@
-"""Processors: how threads of torch wait for each other, how many there are, and whether torch compiles for them.
-
-A thread of torch that waits for the others spins, by default of GNU's OpenMP 300,000 times. Where other programs
-compute as well, the thread that it waits for does not run meanwhile: two trainings of two threads each on two
-processors slow each other to an eighth. After a short spin threads sleep, and leave the processor to others: on two
-cores (AMD EPYC, AVX-512) the main job trains 1,374 tokens/s after 3,000 spins and 1,364 by default, and of two at once
-each does 617 instead of 163. Alone, 1,000 spins cost 4 % of that, and none 16 %.
-"""
-
-from __future__ import annotations
+"""Processors: how many there are, how many torch computes on, and whether torch compiles for them."""
 
 import os
 from functools import cache
 
-from poslab.lazy import torch
-
-SPINS = "3000"
-
-
-def prepare() -> None:
-    """Let threads of OpenMP sleep soon, unless the environment says otherwise. Call before torch is loaded."""
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+import torch
 
 
 def available() -> int:

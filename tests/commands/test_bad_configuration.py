@@ -6,6 +6,7 @@ import sys
 from itertools import zip_longest
 from pathlib import Path
 
+import pytest
 from common import REPOSITORY, SCHEMES, compose_config
 
 from poslab.config.files import CONFIGS
@@ -16,8 +17,8 @@ GROUPS = [folder.name for folder in CONFIGS.iterdir() if folder.is_dir() and fol
 
 COMBINED = "pos._target_=poslab.positions.combined.Combined"
 
-# What is typed, and what the one line must contain; values that a type or its limits rule out are in test_bad_input.py.
-BAD = [
+# What is typed, and what the one line must contain: names, which need no torch to be refused.
+NAMES = [
     ("pos=t6", "pos=t6: unknown; did you mean "),
     ("experiment=published/nanogtp", "experiment=published/nanogtp: unknown; did you mean published/nanogpt"),
     ("~pos", "~pos: can't be left out; pos=NAME chooses one"),
@@ -25,16 +26,19 @@ BAD = [
     ("pos=", f"valid: {', '.join(SCHEMES)}"),
     ("po=t5", "po=t5: unknown setting; did you mean pos?"),
     ("model.context_lenght=64", "did you mean model.context_length"),
-    ("+model.foo=1", "model.foo=1: unknown setting; valid: context_length"),
     ("pos=shaw +pos.num_buckets=8", "pos.num_buckets=8: unknown setting; valid: max_distance"),
     ("foo", "foo: not of the form option=value"),
+    ("seed=1,2", "seed=1,2: must be one value; -m runs each of several"),
+]
+# Values; those that a type or its limits rule out are in test_bad_input.py.
+VALUES = [
+    ("+model.foo=1", "model.foo=1: unknown setting; valid: context_length"),
     ("model.num_heads=3", "model.num_heads=3: must divide embed_dim=256"),
     ("data.path=missing.txt", "data.path=missing.txt: no such file, folder or glob match"),
     ("data=text", "data.path=: must be given (text)"),
     ("evaluation.last=300", "evaluation.last=300: must be at most model.context_length=256"),
     ("pos=t5 pos.max_distance=16", "pos.max_distance=16: must be above 16, the exact half of 32 buckets"),
     ("pos._target_=nowhere.Scheme", "pos._target_=nowhere.Scheme: can't be imported"),
-    ("seed=1,2", "seed=1,2: must be one value; -m runs each of several"),
     ("data=task", "data._target_=: must be given"),
     ("pos=randomized pos.of=rop", "error: pos.of=rop: unknown; did you mean "),
     ("pos=randomized pos.of.bas=5", "error: pos.of.bas=5: unknown setting; did you mean base? valid: base, fraction"),
@@ -62,13 +66,13 @@ OF_SCRIPTS = [
     ("evaluate", "", "ckpt=: must be given (text)"),
     *((name, "-pos=t5", "-pos=t5: unknown flag; --help shows") for name in ("train", "compare", "evaluate", "explain")),
 ]
-LINES = [("train", typed, expected) for typed, expected in BAD] + OF_SCRIPTS
 
-# Runs all command lines in one interpreter, in which torch can't be imported.
-WITHOUT_TORCH = """
+# Runs all command lines in one interpreter.
+IN_ONE = """
 import contextlib, io, json, runpy, sys
-sys.modules["torch"] = None
 folder, ends = sys.argv[1], []
+if len(sys.argv) == 2:
+    sys.modules["torch"] = None
 for name, *arguments in json.load(sys.stdin):
     sys.argv = [f"{folder}/{name}.py", *arguments]
     streams, code = (io.StringIO(), io.StringIO()), 0
@@ -82,24 +86,28 @@ print(json.dumps(ends))
 """
 
 
-def run_without_torch(folder: Path, *lines: tuple[str, ...]) -> list[tuple[int, str, str]]:
+def run_in_one(folder: Path, *lines: tuple[str, ...], torch: bool = False) -> list[tuple[int, str, str]]:
     """(exit code, stdout, stderr) of scripts with arguments, run in `folder`."""
-    command = [sys.executable, "-c", WITHOUT_TORCH, str(REPOSITORY / "scripts")]
+    command = [sys.executable, "-c", IN_ONE, str(REPOSITORY / "scripts"), *["torch"] * torch]
     done = subprocess.run(command, input=json.dumps(lines), capture_output=True, text=True, cwd=folder, check=True)
     return json.loads(done.stdout)
 
 
-def test_one_line_before_torch(tmp_path: Path) -> None:
-    ends = run_without_torch(tmp_path, *((name, *typed.split()) for name, typed, _ in LINES))
-    for (_, typed, expected), (code, output, complaint) in zip(LINES, ends, strict=True):
-        assert (code, output, complaint.count("\n")) == (2, "", 1), (typed, complaint)
+@pytest.mark.parametrize("torch", [False, True], ids=["names, before torch", "values"])
+def test_one_line(torch: bool, tmp_path: Path) -> None:
+    of_train = [("train", *line) for line in (VALUES if torch else NAMES)]
+    lines = of_train if torch else [*of_train, *OF_SCRIPTS]
+    ends = run_in_one(tmp_path, *((name, *typed.split()) for name, typed, _ in lines), torch=torch)
+    for (_, typed, expected), (code, output, complaint) in zip(lines, ends, strict=True):
+        assert (code, complaint.count("\n")) == (2, 1), (typed, complaint)
+        assert output == "" or (torch and output == "loading torch and Lightning ...\n")
         assert complaint.startswith("error: ")
         assert expected in complaint
     assert list(tmp_path.iterdir()) == []
 
 
 def test_help_before_torch(tmp_path: Path) -> None:
-    plain, chosen = run_without_torch(
+    plain, chosen = run_in_one(
         tmp_path, ("train", "--help"), ("train", "pos=randomized", "pos.of=t5", "pos.of.num_buckets=16", "--help")
     )
     assert (plain[0], plain[2]) == (0, "")

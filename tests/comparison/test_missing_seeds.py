@@ -28,10 +28,10 @@ from poslab.commands.compare import run_comparison
 from poslab.comparison.answers import answers
 from poslab.config.scripts import CompareConfig
 from poslab.errors import UserError
+from poslab.metric import EXACT, Metric, loss_metric
 from poslab.runs.plan import PLAN, add_to_plan, read_plan
 from poslab.statistics.findings import finding
 from poslab.statistics.paired import Difference
-from poslab.tasks.metric import EXACT, Metric, loss_metric
 
 SEEDS = range(1, 9)
 NATS = loss_metric(None)

@@ -21,7 +21,8 @@ from scipy import stats
 
 from poslab.comparison.pairs import in_lines, matrix
 from poslab.config.command_line import parse_line
-from poslab.config.schemes import parse_scheme, schemes
+from poslab.config.nodes import schemes
+from poslab.config.schemes import parse_scheme
 from poslab.config.scripts import CompareConfig
 from poslab.errors import UserError
 from poslab.positions.base import ENTRANCES, HOOKS, knows_nothing

@@ -23,7 +23,7 @@ from runs_to_compare import (
     write_sweep,
 )
 
-from poslab.config.schemes import schemes
+from poslab.config.nodes import schemes
 from poslab.runs.evaluation import LengthLoss
 from poslab.runs.plan import add_to_plan
 from poslab.statistics.findings import p_text

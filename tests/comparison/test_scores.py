@@ -23,9 +23,9 @@ from poslab.comparison.compare import Comparison
 from poslab.comparison.figures import scores_panel, styles_of
 from poslab.comparison.scores import Score
 from poslab.errors import SettingError, UserError
+from poslab.metric import loss_metric
 from poslab.runs.summary import Summary
 from poslab.sweep.sweep import _figures
-from poslab.tasks.metric import loss_metric
 
 SHAW = [0.9, 0.7, 0.8, 0.8, 0.9, 0.7, 0.8, 0.84]  # of eight seeds
 BASE = [0.2, 0.1, 0.1, 0.3, 0.2, 0.2, 0.1, 0.2]

@@ -13,7 +13,6 @@ from common import RunScript, assert_refused, compose_config
 from poslab.config.contrasts import Contrast, checked_contrasts, named, parse_contrast, read_registrations, register
 from poslab.config.train import TrainConfig
 from poslab.errors import UserError
-from poslab.evaluation.task_metrics import metric_names
 from poslab.sweep import job as job_module
 from poslab.sweep.job_list import identity
 
@@ -108,7 +107,7 @@ def checked(contrast: str, *more: tuple[str, ...], jobs: list[tuple[str, ...]] =
     given = parse_contrast(yaml.safe_load(contrast), "contrasts[0]")
     configs = [config_of(*overrides) for overrides in (*jobs, *more)]
     configs = [replace(config, settings=replace(config.settings, contrasts=[given])) for config in configs]
-    return checked_contrasts(configs, metric_names)
+    return checked_contrasts(configs)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +140,7 @@ def test_published_figures_that_a_sweep_lacks() -> None:
     )
     problem = "published.figures[0].length=97: tests of back are at 32, 64, 96; published=null registers none"
     with pytest.raises(UserError, match=re.escape(problem)):
-        checked_contrasts([compose_config("data=back", "pos=t5", published)], metric_names)
+        checked_contrasts([compose_config("data=back", "pos=t5", published)])
 
 
 def test_contrasts_of_a_text() -> None:

@@ -3,8 +3,9 @@
 import pytest
 from common import compose_config
 
-from poslab.config.fields import MAY_CHANGE, NOT_COMPARED, NOT_IDENTITY, NOT_REPEATED, NOT_SHOWN
-from poslab.config.train import role_of, training_of_scheme
+from poslab.config.fields import MAY_CHANGE, NOT_COMPARED, NOT_IDENTITY, NOT_REPEATED, NOT_SHOWN, Role
+from poslab.config.groups import names, role_of
+from poslab.config.nodes import TRAINING_OF_SCHEME, training_of_scheme
 
 
 @pytest.mark.parametrize(
@@ -34,8 +35,12 @@ def test_what_a_role_means(
 
 
 def test_memory_is_a_setting_of_the_scheme() -> None:
-    without = training_of_scheme(compose_config("data=distant_recall", "pos=t5"))
+    without = training_of_scheme(compose_config("data=distant_recall", "pos=t5").plain)
     assert without == {"position_learning_rate_factor": 1.0, "memory_length": 0, "retrieval": None}
     config = compose_config("data=distant_recall", "pos=t5", "model.retrieval.layer=1", "model.retrieval.size=64")
     told = {"retrieval": True, "retrieval.layer": 1, "retrieval.size": 64, "retrieval.k": 32}
     assert training_of_scheme(config.plain) == without | told | {"retrieval.position_bias": False}
+
+
+def test_settings_of_a_scheme_are_those_with_its_role() -> None:
+    assert set(TRAINING_OF_SCHEME) == set(names({Role.SCHEME}))

@@ -13,8 +13,9 @@ from runs_to_compare import change_config, compare, write_run
 from runs_to_resume import TINY, resume
 
 from poslab import load
-from poslab.config.schemes import parse_scheme, shown
-from poslab.config.train import flat
+from poslab.config.groups import flat
+from poslab.config.nodes import shown
+from poslab.config.schemes import parse_scheme
 from poslab.errors import SettingError
 from poslab.positions.combined import Combined
 from poslab.positions.randomized import Randomized
@@ -116,7 +117,7 @@ def test_schemes_are_chosen_by_name_or_class_in_any_order(typed: str) -> None:
 
 def test_how_they_are_shown() -> None:
     config = compose_config("pos=randomized", "pos.of=t5")
-    assert list(flat(config))[:3] == ["pos._target_", "pos.of._target_", "pos.of.num_buckets"]
+    assert list(flat(config.plain))[:3] == ["pos._target_", "pos.of._target_", "pos.of.num_buckets"]
     assert shown(config.pos_settings)["of"] == "t5"
     assert shown({"of": {"_target_": "my_file.Mine", "size": 3}}) == {"of": "my_file.Mine", "of.size": 3}
     shown_by_tensorboard = flat_settings(config)

@@ -20,7 +20,7 @@ from poslab.commands.check import LargestTensor
 from poslab.data.windows import CoveringWindows
 from poslab.evaluation import losses as evaluation
 from poslab.evaluation.losses import evaluate, mean_loss, sliding_losses, window_losses
-from poslab.tasks.metric import perplexity
+from poslab.metric import perplexity
 
 
 @torch.no_grad()

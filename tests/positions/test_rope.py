@@ -10,7 +10,7 @@ from torch import Tensor
 from poslab import GPT
 from poslab.attention import scheme_attention
 from poslab.errors import SettingError
-from poslab.positions import ModelShape, PositionScheme, rotary
+from poslab.positions import ModelShape, PositionScheme, rope, rotary, xpos
 from poslab.positions.rope import RoPE
 from poslab.positions.rope_nope import RoPENoPE
 from poslab.positions.rotary import once_per_pass
@@ -202,10 +202,13 @@ def test_warnings(scheme: RoPE, said: str | None) -> None:
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """The positions whose angles were computed so far."""
     calls: list[Tensor] = []
-    angles = rotary.angles
-    monkeypatch.setattr(
-        rotary, "angles", lambda positions, of: (calls.append(positions.clone()), angles(positions, of))[1]
-    )
+
+    def angles(positions: Tensor, of: Tensor) -> Tensor:
+        calls.append(positions.clone())
+        return rotary.angles(positions, of)
+
+    for module in (rope, xpos):
+        monkeypatch.setattr(module, "angles", angles)
     return calls
 
 

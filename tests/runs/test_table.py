@@ -18,7 +18,7 @@ from runs_to_compare import (
     write_task_run,
 )
 
-from poslab.config.schemes import default_scheme
+from poslab.config.nodes import default_scheme
 from poslab.errors import UserError
 from poslab.runs.load import read_runs
 from poslab.runs.plan import add_to_plan, read_plan

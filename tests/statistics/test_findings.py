@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paired_figures import by_seed, differences
 
+from poslab.metric import EXACT, Metric, loss_metric
 from poslab.statistics.best import BestSet
 from poslab.statistics.findings import AllAlike, Equal, Incomplete, finding, p_text
 from poslab.statistics.intervals import Estimate, Interval, StudentT
@@ -24,7 +25,6 @@ from poslab.statistics.remarks import (
     text_remark,
     unfailed_sentence,
 )
-from poslab.tasks.metric import EXACT, Metric, loss_metric
 
 NATS = loss_metric(None)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from poslab.lazy import torch
+import torch
+
 from poslab.positions.base import Curves, HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, ScoreTile
 
 if TYPE_CHECKING:

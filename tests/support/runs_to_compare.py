@@ -26,10 +26,11 @@ from poslab.comparison import pairs
 from poslab.comparison.answers import answers, further
 from poslab.comparison.compare import Comparison, compare_table
 from poslab.comparison.groups import Group
+from poslab.config.nodes import part_of
 from poslab.config.overrides import parse_arguments
-from poslab.config.schemes import part_of
 from poslab.config.scripts import CompareConfig
 from poslab.config.train import TrainConfig, parse
+from poslab.metric import SHARES, loss_metric
 from poslab.runs.error_examples import WrongAnswer, write_wrong_answers
 from poslab.runs.evaluation import Evaluation, LengthLoss, read_evaluation
 from poslab.runs.groups import by_data
@@ -37,7 +38,6 @@ from poslab.runs.load import Run, read_runs
 from poslab.runs.plan import PlannedGroup, keys_of
 from poslab.runs.table import RunTable, run_table
 from poslab.statistics.table import checked
-from poslab.tasks.metric import SHARES, loss_metric
 
 VERDICT = "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
 SUMMARY = {

@@ -35,7 +35,6 @@ from poslab.config.fields import NOT_IDENTITY
 from poslab.config.files import CONFIGS, fingerprint
 from poslab.config.train import TrainConfig
 from poslab.errors import UserError
-from poslab.evaluation.task_metrics import metric_names
 from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import read_evaluation
 from poslab.runs.initial import initial_fields
@@ -337,7 +336,7 @@ def test_every_job_of_an_experiment_is_possible(experiment: str, monkeypatch: py
     assert len(jobs) > 0
     assert [job.problem for job in jobs if not job.impossible and job.problem] == []
     assert sum(job.impossible for job in jobs) == (6 if experiment == "shaw_clip" else 0)
-    claims = checked_contrasts([job.config for job in jobs if job.config is not None], metric_names)
+    claims = checked_contrasts([job.config for job in jobs if job.config is not None])
     assert any(claim.source for claim in claims) == experiment.startswith("published/")
 
 
@@ -405,7 +404,7 @@ def test_experiments_of_several_tasks(experiment: str, seeds: int) -> None:
     ]
     assert not any(job.problem for job in jobs)
     configs = [job.config for job in jobs if job.config is not None]
-    assert checked_contrasts(configs, metric_names) == contrasts
+    assert checked_contrasts(configs) == contrasts
 
 
 def test_jobs_that_repeat_each_other_run_once() -> None:

@@ -18,7 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from poslab.attention import scheme_attention
-from poslab.config.schemes import TARGET, node_of, parse_scheme, with_settings
+from poslab.config.nodes import TARGET, with_settings
+from poslab.config.schemes import node_of, parse_scheme
 from poslab.config.scripts import CheckConfig
 from poslab.errors import RunStopped, SettingError, UserError, as_typed
 from poslab.hf.architectures import hf_equivalent

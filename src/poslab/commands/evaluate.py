@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 
 from poslab.config.files import safe_name
-from poslab.config.schemes import TARGET
+from poslab.config.nodes import TARGET
 from poslab.config.scripts import EvaluateConfig
 from poslab.errors import SettingError, as_typed
 from poslab.evaluation.files import Text, evaluate_checkpoint, other_text, own_text, write_evaluation
+from poslab.metric import perplexity
 from poslab.processors import compute_on
 from poslab.report.terminal import table
 from poslab.runs.checkpoint import Checkpoint, choose_device, load_checkpoint
 from poslab.runs.evaluation import STRETCH, Evaluation, LengthLoss, every_stretch
 from poslab.runs.folder import EVALUATION
-from poslab.tasks.metric import perplexity
 
 _LOSSES = ("loss", "perplexity", "sliding loss", "perplexity")
 _COLUMNS = ("length", *_LOSSES, "stride", "at start", "at end", "last", "gain", "")

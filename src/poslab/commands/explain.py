@@ -7,8 +7,9 @@ import hydra
 import torch
 
 from poslab.config.files import CONFIGS, require_writable, safe_name, write_whole
+from poslab.config.nodes import TARGET, is_task, shown, with_settings
 from poslab.config.schema import DataConfig
-from poslab.config.schemes import TARGET, is_task, node_of, shown, with_settings
+from poslab.config.schemes import node_of
 from poslab.config.scripts import ExplainConfig
 from poslab.config.train import parse, resolved
 from poslab.data.corpus import corpus_of

@@ -8,7 +8,8 @@ from importlib.metadata import version
 import torch
 
 from poslab.config.files import BUNDLED_DATA, default_cache_dir, fingerprint
-from poslab.config.schemes import parse_scheme, schemes
+from poslab.config.nodes import schemes
+from poslab.config.schemes import parse_scheme
 from poslab.errors import SettingError
 from poslab.model.decoder import GPT
 from poslab.positions import PositionScheme

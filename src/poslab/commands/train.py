@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from string import Template
+from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -16,14 +17,13 @@ from yaml import YAMLError
 
 from poslab.config.command_line import as_called
 from poslab.config.files import CONFIGS
+from poslab.config.nodes import chosen, given_of, require_known
 from poslab.config.overrides import config_groups, explain, parse_arguments, run_hydra, scheme_name, unquoted
-from poslab.config.schemes import chosen, given_of
-from poslab.config.train import TrainConfig, parse
-from poslab.distributed import quiet_other_processes
 from poslab.errors import UserError
-from poslab.lazy import import_training
-from poslab.runs.resumed_settings import settings_of_resumed_run
-from poslab.tasks import Task
+from poslab.processes import quiet_other_processes
+
+if TYPE_CHECKING:
+    from poslab.config.train import TrainConfig
 
 
 def run_train(typed: list[str]) -> None:
@@ -48,9 +48,13 @@ def run_train(typed: list[str]) -> None:
         if "--example" in typed:
             print(_example(composed))
             return
-        config = _checked(composed, running, arguments.config_dir)
-    print("loading torch and Lightning ...", flush=True)
-    import_training().train(config)  # after the checks, which need neither
+        name = scheme_name(running)
+        require_known(composed.pos, given_of(arguments.overrides))
+        print("loading torch and Lightning ...", flush=True)
+        config = _checked(composed, running, name, arguments.config_dir)
+    from poslab.training.train import train
+
+    train(config)
 
 
 @contextmanager
@@ -78,17 +82,21 @@ def _composed(arguments: Namespace) -> tuple[DictConfig, DictConfig]:
         return composed, composed.pop("hydra")
 
 
-def _checked(composed: DictConfig, running: DictConfig, config_dir: str | None) -> TrainConfig:
+def _checked(composed: DictConfig, running: DictConfig, name: str | None, config_dir: str | None) -> "TrainConfig":
     """Check the settings of a run, one that resumes included. Raises SettingError."""
+    from poslab.config.train import parse
+    from poslab.runs.resumed_settings import settings_of_resumed_run
+
     overrides = [unquoted(override) for override in running.overrides.task]
     # A run resumes by `resume=` here, or as a job of a sweep (sweep/job.py): both go to training/resume.py.
     if composed.resume is not None:
         return settings_of_resumed_run(composed, overrides)
-    return parse(composed, scheme_name(running), [*_typed_config_dir(config_dir), *overrides])
+    return parse(composed, name, [*_typed_config_dir(config_dir), *overrides])
 
 
 def _run_job(config: DictConfig) -> None:
     """Run one job of a sweep, in a process of Hydra's launcher."""
+    from poslab.config.train import parse
     from poslab.sweep import run_job
 
     running = HydraConfig.get()
@@ -104,10 +112,9 @@ def _typed_config_dir(folder: str | None) -> list[str]:
 
 def _example(composed: DictConfig) -> str:
     """Return one example of the task that the command line names."""
-    config = parse(composed)
-    if not isinstance(config.data, Task):
-        raise UserError("--example: of a task, as in data=recall --example")
-    return config.data.example()
+    from poslab.config.train import parse
+
+    return parse(composed).data.example()
 
 
 def _help(arguments: Namespace) -> str:

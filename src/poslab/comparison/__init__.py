@@ -16,5 +16,3 @@ figures.py         runs, intervals and costs; loss_figures.py, task_figures.py: 
 task_report.py     tasks by schemes, wrong answers; tasks.py: runs on a task; learned.py: pictures of models
 curves.py          loss curves read, and their means written for TensorBoard; repeat.py: how to repeat the runs
 """
-
-import poslab.lazy  # noqa: F401  # before anything here imports tensorboard

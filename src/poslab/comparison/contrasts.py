@@ -30,6 +30,7 @@ from statistics import fmean
 from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group, SeedPlan
 from poslab.config.contrasts import ALL, Contrast, Registration, named, runs_finished
+from poslab.metric import LOSS
 from poslab.report.blocks import Block, Bullets, Table
 from poslab.statistics.families import holm
 from poslab.statistics.findings import missing_seeds, p_text
@@ -38,7 +39,6 @@ from poslab.statistics.outcomes import outcomes_of
 from poslab.statistics.permutation import label_test, seeds_to_claim, sign_flip_test, signed_ranks
 from poslab.statistics.remarks import fixed
 from poslab.statistics.table import LAST_VALIDATION_LOSS, TEST_LOSS
-from poslab.tasks.metric import LOSS
 
 _Figure = tuple[str, Sequence[int | None]]  # metric, and the lengths over which it is averaged
 SHOWN, NOT_SHOWN, OPPOSITE, NOT_TESTED = "shown", "not shown", "the opposite shown", "not tested"

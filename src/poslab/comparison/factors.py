@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from poslab.comparison.groups import Figures, Group, remarks_on_convergence
 from poslab.comparison.scores import Score
-from poslab.config.train import default_settings
+from poslab.config.nodes import default_settings
 from poslab.errors import as_typed
 from poslab.report.blocks import Table
 from poslab.statistics.families import without_claims

@@ -12,7 +12,7 @@ from statistics import fmean
 import pandas as pd
 
 from poslab.comparison.scores import Score
-from poslab.config.schemes import distinguishing
+from poslab.config.nodes import distinguishing
 from poslab.errors import UserError
 from poslab.runs.load import Run
 from poslab.statistics.intervals import Estimate, estimate

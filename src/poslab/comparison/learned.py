@@ -8,7 +8,7 @@ from torch import Tensor
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group
-from poslab.config.schemes import is_task
+from poslab.config.nodes import is_task
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_task, own_text
 from poslab.evaluation.pictures import LEGIBLE, attention_figure, attention_maps, draw

@@ -11,11 +11,11 @@ from poslab.comparison import figures
 from poslab.comparison.compare import Comparison
 from poslab.comparison.curves import Curve, over_seeds
 from poslab.comparison.figures import Styles
+from poslab.metric import LOSS
 from poslab.report import blocks
 from poslab.report.looks import wrapped
 from poslab.runs.evaluation import Evaluation
 from poslab.statistics.intervals import estimate
-from poslab.tasks.metric import LOSS
 
 Lines = Mapping[str, pd.DataFrame]  # by label, as `over_seeds` returns them
 Evaluations = Mapping[str, Sequence[Evaluation]]  # by label, one for each run

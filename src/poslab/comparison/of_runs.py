@@ -21,7 +21,7 @@ from poslab.comparison.task_report import wrong_by_length
 from poslab.comparison.tasks import task_runs
 from poslab.config.contrasts import read_registrations
 from poslab.config.files import require_writable
-from poslab.config.schemes import is_task
+from poslab.config.nodes import is_task
 from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_run, evaluation_seconds

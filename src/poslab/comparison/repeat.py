@@ -8,8 +8,8 @@ import yaml
 from poslab.comparison.groups import Group
 from poslab.config.command_line import command_line
 from poslab.config.fields import NOT_REPEATED, Role
-from poslab.config.schemes import is_task
-from poslab.config.train import role_of
+from poslab.config.groups import role_of
+from poslab.config.nodes import is_task
 from poslab.runs.load import Run
 
 NOT_RECORDED = "not recorded"

@@ -6,9 +6,9 @@ import pandas as pd
 
 from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError, suggestion
+from poslab.metric import LOSS, Metric
 from poslab.statistics.remarks import fixed
 from poslab.statistics.table import BEST_VALIDATION_LOSS, FINISHED, LAST_VALIDATION_LOSS, TEST_LOSS
-from poslab.tasks.metric import LOSS, Metric
 
 LAST, BEST = "last", "best"  # the validations whose loss may be meant
 

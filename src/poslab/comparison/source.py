@@ -1,7 +1,4 @@
-"""Sources of a comparison: a table of results, from a file (`read_table_file`) or from run folders (`of_runs.py`).
-
-Neither opening a table nor anything that is imported here loads torch.
-"""
+"""Sources of a comparison: a table of results, from a file (`read_table_file`) or from run folders (`of_runs.py`)."""
 
 import os
 from collections.abc import Mapping, Sequence

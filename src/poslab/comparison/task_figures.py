@@ -10,9 +10,9 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from poslab.comparison.figures import DOTTED, Styles, add_legend, panel_grid, styles_of
 from poslab.comparison.tasks import TaskRuns
+from poslab.metric import Metric
 from poslab.report import blocks
 from poslab.report.looks import wrapped
-from poslab.tasks import Metric
 
 _MOST_RANGES = 10  # schemes whose ranges can still be told apart
 _BESIDE = 6  # lengths of which the schemes' points stand side by side; of more, one above the other

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from poslab.comparison.compare import Comparison
-from poslab.config.schemes import is_task
+from poslab.config.nodes import is_task
+from poslab.metric import Metric
 from poslab.runs.load import Run
-from poslab.tasks import Metric
 
 _MOST_LENGTHS = 4  # that tables show; of more, those at one, two and three times the training length
 

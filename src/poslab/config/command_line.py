@@ -22,7 +22,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from poslab.config.fields import is_group, kinds, typed
 from poslab.config.files import BUNDLED
-from poslab.config.schemes import TARGET
+from poslab.config.nodes import TARGET
 from poslab.errors import UserError, as_typed
 
 Schema = TypeVar("Schema")

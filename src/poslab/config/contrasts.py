@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -25,10 +25,9 @@ import yaml
 
 from poslab.config.fields import Limited, setting, typed
 from poslab.config.files import write_whole
-from poslab.config.schemes import distinguishing
+from poslab.config.nodes import distinguishing
 from poslab.errors import SettingError, UserError, as_typed, require_one_of, suggestion
-from poslab.tasks import Task
-from poslab.tasks.metric import LAST_TOKENS_LOSS, LOSS
+from poslab.metric import LOSS
 
 if TYPE_CHECKING:
     from poslab.config.train import TrainConfig
@@ -193,10 +192,9 @@ def _same(text: str, value: Any) -> bool:
         return text.lower() == as_typed(value).lower()
 
 
-def checked_contrasts(configs: Sequence[TrainConfig], metric_names: Callable[[Task], Sequence[str]]) -> list[Contrast]:
+def checked_contrasts(configs: Sequence[TrainConfig]) -> list[Contrast]:
     """Return all contrasts that the configurations of a sweep's runs register.
 
-    metric_names: of all metrics of a task, called only for one that isn't among `data.metrics`.
     Raises SettingError for the first contrast that names a scheme, data, a metric or a length that the runs lack.
     """
     contrasts = {contrast: option for config in configs for option, contrast in config.settings.claims.items()}
@@ -208,7 +206,7 @@ def checked_contrasts(configs: Sequence[TrainConfig], metric_names: Callable[[Ta
                 if name != ALL:
                     _require_one_group(contrast, name, on_data)
             for config in {str(group.data): group for group in on_data}.values():
-                _require_figure(contrast, config, metric_names)
+                _require_figure(contrast, config)
         except SettingError as error:
             none = "contrasts=[]" if option.startswith("contrasts") else "published=null"
             problem = f"{error.problem}; {none} registers none"
@@ -239,16 +237,12 @@ def _require_one_group(contrast: Contrast, name: str, groups: Sequence[TrainConf
         raise SettingError(option, name, f"is several schemes of the sweep; say which: {', '.join(labels)}")
 
 
-def _require_figure(contrast: Contrast, config: TrainConfig, metric_names: Callable[[Task], Sequence[str]]) -> None:
+def _require_figure(contrast: Contrast, config: TrainConfig) -> None:
     """Raise SettingError if runs of this configuration won't have the metric at this length."""
-    if isinstance(config.data, Task):
-        own = [metric.name for metric in config.data.metrics]
-        metric, lengths = contrast.metric or own[0], config.data.test_lengths
-        if metric not in (LOSS, *own):
-            require_one_of([LOSS, *metric_names(config.data)], metric=metric)
-    else:
-        metric, lengths = contrast.metric or LOSS, config.evaluation.lengths
-        require_one_of([LOSS, LAST_TOKENS_LOSS], metric=metric)
+    known = list(dict.fromkeys([LOSS, *config.data.compared_by]))
+    metric, lengths = contrast.metric or config.data.compared_by[0], config.test_lengths
+    if metric not in known and not set(metric.split("_")) & set(known):  # of parts and variants
+        require_one_of(known, metric=metric)
     if not any(map(contrast.is_of, [None] if metric == LOSS else lengths)):
         at = f"tests of {config.data_name} are at {', '.join(map(str, lengths)) or 'no length'}"
         raise SettingError("length", contrast.length, "its figure has none" if metric == LOSS else at)

@@ -33,8 +33,6 @@ class Role(Enum):
     COMMAND = auto()  # of the command that starts or resumes a run; never in a run's configuration
 
 
-MOST_THREADS = 1024  # torch crashes with many thousands
-
 # Two runs are the same job of a sweep if they agree in all settings but those with these roles.
 NOT_IDENTITY = frozenset({Role.LOCATION, Role.OUTPUT, Role.SPEED, Role.COMMAND})
 # Two runs can be compared, as schemes at equal conditions, if they agree in all settings but those with these roles.

@@ -21,8 +21,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
 from poslab.config.files import CONFIGS
-from poslab.config.schemes import given_settings
-from poslab.config.train import names
+from poslab.config.groups import names
+from poslab.config.nodes import given_settings
 from poslab.errors import UserError, suggestion
 
 

@@ -1,4 +1,4 @@
-"""Groups of settings of a training run: their types and limits, which are checked before torch is loaded.
+"""Groups of settings of a training run: their types and limits.
 
 configs/ holds the values. A position scheme brings its own: the dataclass named by `pos._target_` is the schema of the
 group `pos`, and a task likewise that of the group `data`.
@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import tiktoken
 from omegaconf import OmegaConf
 
 from poslab.config.contrasts import Contrast, Published
-from poslab.config.fields import MOST_THREADS, Limited, Role, setting
+from poslab.config.fields import Limited, Role, setting
 from poslab.config.files import BUNDLED_DATA, check_corpus, find_files, python_library
-from poslab.errors import SettingError, require_at_least, require_one_of
-from poslab.positions import ModelShape
-from poslab.positions.base import BACKENDS
-from poslab.tasks.metric import LOSS
+from poslab.config.limits import MOST_REMEMBERED, MOST_THREADS
+from poslab.errors import SettingError, UserError, require_at_least, require_one_of
+from poslab.metric import LAST_TOKENS_LOSS, LOSS
 
-MOST_REMEMBERED = 1_000_000  # tokens
+if TYPE_CHECKING:
+    from poslab.positions import ModelShape
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class ModelConfig(Limited):
     num_heads: int
     dropout: float = setting(least=0, below=1)
     init_std: float = setting(0.02, above=0)
-    attention_backend: str = setting("auto", role=Role.ROUNDING, choices=BACKENDS)
+    attention_backend: str = setting("auto", role=Role.ROUNDING)
     compile: bool | None = setting(None, role=Role.ROUNDING)  # on CUDA
     longest_text: int | None = setting(None, least=1)  # that of a task, wherever there is one
     memory_length: int = setting(0, role=Role.SCHEME, least=0, most=MOST_REMEMBERED)
@@ -94,6 +94,8 @@ class ModelConfig(Limited):
 
     @property
     def shape(self) -> ModelShape:
+        from poslab.positions import ModelShape
+
         sizes = self.context_length, self.embed_dim, self.num_layers, self.num_heads
         return ModelShape(*sizes, longest_text=self.longest_text)
 
@@ -115,6 +117,11 @@ class DataConfig(Limited):
     num_workers: int = setting(0, role=Role.SPEED, least=0, most=os.cpu_count())
     cache_dir: str | None = setting(None, role=Role.SPEED)
     same_batch: bool = False
+
+    compared_by: ClassVar[tuple[str, ...]] = (LOSS, LAST_TOKENS_LOSS)  # metrics of runs, the usual one first
+
+    def example(self) -> str:
+        raise UserError("--example: of a task, as in data=recall --example")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -190,9 +197,6 @@ class SampleConfig(Limited):
     temperature: float = setting(0.8, role=Role.OUTPUT, least=0)
     top_k: int | None = setting(40, role=Role.OUTPUT, least=1)
     pictures: str = setting("doubling", role=Role.OUTPUT, choices=("doubling", "last"))
-
-
-MOST_TOKENS = 12_288  # of a text at each length: two models' difference on them has a standard error below 0.006 nats
 
 
 @dataclass

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from poslab.config.command_line import SCHEME
-from poslab.config.fields import MOST_THREADS, Limited, setting
-from poslab.config.schema import MOST_REMEMBERED, MOST_TOKENS
-from poslab.config.schemes import TARGET
+from poslab.config.fields import Limited, setting
+from poslab.config.limits import MOST_REMEMBERED, MOST_THREADS, MOST_TOKENS
+from poslab.config.nodes import TARGET
 from poslab.errors import SettingError
 
 _CKPT = "a checkpoint, or a run folder: its best weights"

@@ -1,19 +1,21 @@
-"""Configuration of a training run as one typed object, checked in full before torch is loaded."""
+"""Configuration of a training run as one typed object."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from poslab.config.contrasts import Contrast, parse_contrast
-from poslab.config.fields import Role, roles, typed
+from poslab.config.fields import Role, typed
 from poslab.config.files import text_name
+from poslab.config.groups import GROUPS, role_of
+from poslab.config.nodes import TARGET, chosen, given_of, is_task, shown, training_of_scheme
 from poslab.config.schema import (
     DataConfig,
     EvaluationConfig,
@@ -24,24 +26,12 @@ from poslab.config.schema import (
     Settings,
     TrainerConfig,
 )
-from poslab.config.schemes import (
-    TARGET,
-    chosen,
-    flat_node,
-    given_of,
-    is_task,
-    node_of,
-    node_of_task,
-    parse_scheme,
-    parse_task,
-    schemes,
-    shown,
-)
+from poslab.config.schemes import node_of, node_of_task, parse_scheme, parse_task
 from poslab.errors import SettingError, require_one_of
+from poslab.metric import LOSS, PERPLEXITY, SHARES
 from poslab.positions import PositionScheme
 from poslab.positions.contract import check_memory, check_sizes
 from poslab.tasks import Task
-from poslab.tasks.metric import LOSS, PERPLEXITY, SHARES
 
 
 @dataclass
@@ -76,15 +66,20 @@ class TrainConfig:
         """Name of the data in summaries."""
         return self.data.name if isinstance(self.data, Task) else text_name(self.data.path)
 
+    @property
+    def test_lengths(self) -> list[int]:
+        """Lengths at which the best weights are tested."""
+        return getattr(self.data, "test_lengths", self.evaluation.lengths)
+
     @cached_property
     def scheme_settings(self) -> dict[str, Any]:
         """Settings of the scheme, and of how it is trained, as one would type them."""
-        return shown(self.pos_settings) | training_of_scheme(self)
+        return shown(self.pos_settings) | training_of_scheme(self.plain)
 
     @property
     def plain(self) -> dict[str, Any]:
         """Settings as nested dicts of plain values, in the shape of the yaml files, without those of the command."""
-        groups = {name: dataclasses.asdict(getattr(self, name)) for name in _GROUPS}
+        groups = {name: dataclasses.asdict(getattr(self, name)) for name in GROUPS}
         if isinstance(self.data, Task):
             groups["data"] = node_of_task(self.data)
         else:  # a run may be resumed in another folder
@@ -100,73 +95,8 @@ class TrainConfig:
         return {"pos_name": self.pos_name} | typed | self.plain
 
 
-_GROUPS: dict[str, type] = {
-    "model": ModelConfig,
-    "data": DataConfig,
-    "optim": OptimConfig,
-    "trainer": TrainerConfig,
-    "sample": SampleConfig,
-    "evaluation": EvaluationConfig,
-    "logger": LoggerConfig,
-}
-
-
-_ROLES: dict[str, Role] = {
-    f"{group}.{name}": role for group, schema in _GROUPS.items() for name, role in roles(schema).items()
-} | roles(Settings)
-
-
 # Fields of a run's config.yaml that are no settings, written where they hold.
 PROVENANCE_FIELDS = ("extended", "init_sha256", "init_group")
-# init_sha256 is of the weights of one seed, init_group of those of all seeds.
-_ROLES_OF_FIELDS = {
-    "pos_name": Role.SCHEME, "overrides": Role.COMMAND, "extended": Role.LENGTH, "init_sha256": Role.SEED,
-}  # fmt: skip
-
-
-def role_of(setting: str) -> Role:
-    """Return the role of a setting by its name on the command line."""
-    if setting.startswith("pos."):
-        return Role.SCHEME
-    group = setting.rpartition(".")[0]  # whose role settings within it have
-    return _ROLES_OF_FIELDS.get(setting) or _ROLES.get(setting) or _ROLES.get(group, Role.RESULT)
-
-
-def names(wanted: Collection[Role] = tuple(Role)) -> list[str]:
-    """Return the settings that have one of these roles; those of schemes are not among them."""
-    return [name for name, role in _ROLES.items() if role in wanted]
-
-
-def flat(config: TrainConfig | Mapping[Any, Any], without: Collection[Role] = ()) -> dict[str, Any]:
-    """Return settings by their names on the command line, {"trainer.max_epochs": 4, ...}, without those of some roles.
-
-    config: as parsed, or as the plain dict of a config.yaml.
-    """
-    plain = config.plain if isinstance(config, TrainConfig) else config
-    return {name: value for name, value in flat_node(plain).items() if role_of(name) not in without}
-
-
-def training_of_scheme(config: TrainConfig | Mapping[Any, Any]) -> dict[str, Any]:
-    """Return settings outside `pos` that belong to the scheme all the same, {"position_learning_rate_factor": 1.0}, as
-    in `flat`. Of a group that may be left out: {"retrieval": True, "retrieval.size": 512}."""
-    values = flat(config)
-    training: dict[str, Any] = {}
-    for setting in names({Role.SCHEME}):
-        group, _, name = setting.rpartition(".")
-        within = {key: value for key, value in values.items() if key.startswith(f"{setting}.")}
-        if within:
-            training |= {name: True} | {key.removeprefix(f"{group}."): value for key, value in within.items()}
-        elif setting in values:
-            training[name] = values[setting]
-    return training
-
-
-@cache
-def default_settings(pos: str) -> Mapping[str, Any]:
-    """Return the default settings of a scheme in configs/pos, and of how it is trained, as runs show theirs."""
-    fields = [field for schema in _GROUPS.values() for field in dataclasses.fields(schema)]
-    defaults = {field.name: field.default for field in fields if field.metadata.get("role") is Role.SCHEME}
-    return defaults | (shown(node_of(parse_scheme(pos))) if pos in schemes() else {})
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
@@ -188,7 +118,7 @@ def parse(
     """
     plain = resolved(config) if isinstance(config, DictConfig) else config
     task = parse_task(plain["data"]) if is_task(plain.get("data")) else None
-    schemas = {name: schema for name, schema in _GROUPS.items() if task is None or name != "data"}
+    schemas = {name: schema for name, schema in GROUPS.items() if task is None or name != "data"}
     parsed: dict[str, Any] = {name: typed(schema, plain.get(name, {}), name) for name, schema in schemas.items()}
     if task is not None:
         parsed["data"] = task
@@ -196,7 +126,7 @@ def parse(
     scheme = parse_scheme(chosen(plain["pos"], given_of(overrides or ())))
     if not scheme.overrides("tables"):  # it learns nothing that could move faster: with any factor the same run
         parsed["optim"].position_learning_rate_factor = 1.0
-    rest = {key: value for key, value in plain.items() if key not in _GROUPS and key != "pos"}
+    rest = {key: value for key, value in plain.items() if key not in GROUPS and key != "pos"}
     settings = typed(Settings, rest, "", {Contrast: parse_contrast})
     name = pos_name or type(scheme).__name__.lower()
     checked = TrainConfig(scheme, name, settings=settings, overrides=overrides, **parsed)

@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from poslab.config.files import default_cache_dir, fingerprint, write_whole
-from poslab.config.schema import MOST_TOKENS
-from poslab.config.schemes import TARGET, parse_task
+from poslab.config.limits import MOST_TOKENS
+from poslab.config.nodes import TARGET
+from poslab.config.schemes import parse_task
 from poslab.data.corpus import WHOLE, Corpus, Split, load_corpus
 from poslab.data.tokenizer import Vocabulary
 from poslab.errors import SettingError

@@ -27,13 +27,12 @@ from poslab.evaluation.task_metrics import (
     score_answers,
     wrong_answers,
 )
+from poslab.metric import LOSS, PERPLEXITY, SHARES, Metric, loss_metric, perplexity
 from poslab.model.decoder import GPT
 from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.error_examples import write_wrong_answers
 from poslab.runs.folder import ANSWERS
-from poslab.tasks import Metric
 from poslab.tasks.base import IGNORED, in_columns
-from poslab.tasks.metric import LOSS, PERPLEXITY, SHARES, loss_metric, perplexity
 
 Data = TypeVar("Data", bound=DataModule)
 # By the number of a window or an example, so that one that came twice counts once: the sum of its losses in nats, how

@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from poslab.evaluation.pictures import LEGIBLE
+from poslab.metric import SHARES, Metric, loss_metric
 from poslab.model.decoder import GPT
 from poslab.runs.error_examples import LOOKED_AT, WrongAnswer
-from poslab.tasks import Examples, Metric, Task
+from poslab.tasks import Examples, Task
 from poslab.tasks.base import IGNORED
-from poslab.tasks.metric import SHARES, loss_metric
 
 _ROWS = 64  # examples per forward pass
 # By metric and length; a length is text, as in JSON.

@@ -15,8 +15,8 @@ from poslab.explanation import charts
 from poslab.explanation.charts import Cells, Chart, Chips
 from poslab.explanation.measures import MASS, Ablation, Retrieved
 from poslab.explanation.model_under_study import Findings
+from poslab.metric import EXACT
 from poslab.positions import Curves, Matrix, OnText, Strip
-from poslab.tasks.metric import EXACT
 
 MARK = '<meta name="generator" content="poslab explain">'  # which marks a page as written by this module
 _AROUND = 16  # tokens on either side of one that was retrieved

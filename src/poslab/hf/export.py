@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from tiktoken_ext.openai_public import ENDOFTEXT
 
 from poslab.config.files import EXPORTED, require_writable
-from poslab.config.schemes import distinguishing, schemes, shown
+from poslab.config.nodes import distinguishing, schemes, shown
 from poslab.data.tokenizer import GPT2_FILES, Vocabulary
 from poslab.errors import SettingError
 from poslab.hf.architectures import ARCHITECTURES, hf_equivalent

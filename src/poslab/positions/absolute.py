@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import Tensor, torch
 from poslab.positions.base import HFEquivalent, Matrix, ModelShape, Picture, PositionScheme, Tables
 
 _SIMILARITY = (

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from poslab.lazy import Tensor, torch
+import torch
+from torch import Tensor
+
 from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
 from poslab.positions.pictures import Curves, Explanation, curves_of
 

@@ -22,8 +22,10 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
+import torch
+from torch import Tensor
+
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import Tensor, torch
 from poslab.positions.pictures import Curves, Explanation, Matrix, OnText, Picture, Strip
 from poslab.positions.terms import RelativeTerms, ScoreTile
 

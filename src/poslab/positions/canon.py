@@ -17,8 +17,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from poslab.errors import require_at_least
-from poslab.lazy import Tensor, torch
 from poslab.positions.base import ModelShape, Picture, Tables
 from poslab.positions.combined import Wrapper
 from poslab.positions.nope import NoPE

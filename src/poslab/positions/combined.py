@@ -15,8 +15,10 @@ from functools import reduce
 from operator import add, mul
 from typing import Any, ClassVar
 
+import torch
+from torch import Tensor
+
 from poslab.errors import SettingError
-from poslab.lazy import Tensor, torch
 from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
 from poslab.positions.nope import NoPE
 from poslab.positions.pictures import Explanation, Picture

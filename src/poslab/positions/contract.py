@@ -12,8 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from poslab.errors import SettingError, blamed_on, described
-from poslab.lazy import Tensor, torch
 from poslab.positions.base import ModelShape, PositionScheme, Tables, knows_fractions
 from poslab.positions.pictures import Curves, Matrix
 from poslab.positions.terms import RelativeTerms, ScoreTile

@@ -20,8 +20,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from poslab.errors import require_at_least
-from poslab.lazy import Tensor, torch
 from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
 from poslab.positions.pictures import Explanation, OnText, Picture, curves_of
 

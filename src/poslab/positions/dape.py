@@ -16,8 +16,10 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
+from torch import Tensor
+
 from poslab.errors import require_at_least
-from poslab.lazy import Tensor, torch
 from poslab.positions.base import Explanation, HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
 from poslab.positions.combined import Wrapper
 from poslab.positions.kerple import Kerple

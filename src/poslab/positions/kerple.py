@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from poslab.errors import require_one_of
-from poslab.lazy import Tensor, torch
 from poslab.positions.base import HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
 from poslab.positions.t5 import learned_bias
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poslab.lazy import torch
+import torch
+
 from poslab.positions.base import HFEquivalent, ModelShape, PositionScheme, Tables
 
 

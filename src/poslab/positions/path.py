@@ -25,8 +25,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from poslab.errors import require_at_least
-from poslab.lazy import Tensor, torch
 from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
 from poslab.positions.pictures import Explanation, OnText, Picture, curves_of
 

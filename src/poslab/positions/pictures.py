@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from poslab.lazy import Tensor
+from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)

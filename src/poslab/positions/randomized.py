@@ -17,8 +17,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import torch
+from torch import Tensor
+
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import Tensor, torch
 from poslab.positions.base import ModelShape, PositionScheme
 from poslab.positions.combined import Wrapper
 from poslab.positions.rope import RoPE

@@ -37,10 +37,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
+from torch import Tensor
+
 from poslab.errors import SettingError, require_at_least, require_one_of
-from poslab.lazy import Tensor, torch
 from poslab.positions.base import HeadInputs, HFEquivalent, ModelShape, PositionScheme, ScoreTile, Tables
 from poslab.positions.pictures import Curves, Explanation
+from poslab.positions.rotary import Rotation, angles, once_per_pass
 
 SCALINGS = ("none", "linear", "ntk", "yarn", "llama3")
 # The turns within the original context above which a pair's frequency stays, and below which it is divided.
@@ -116,8 +119,6 @@ class RoPE(PositionScheme):
         return found
 
     def rotate(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
-        from poslab.positions.rotary import Rotation, angles, once_per_pass
-
         def rotation() -> Rotation:
             angle = angles(positions, self.frequencies(x.shape[-1]))  # (T, n / 2)
             return Rotation.by(angle, x, interleaved=self.interleaved, growth=self._growth)

@@ -16,8 +16,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from poslab.errors import require_at_least
-from poslab.lazy import Tensor
 from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, RelativeTerms, Tables
 from poslab.positions.rope import RoPE
 

@@ -1,7 +1,5 @@
 """Rotations of queries and keys by their position: the angles, once per forward pass, and the turning.
 
-It loads torch, so schemes import it within their hooks.
-
 Axes: B batch, H heads, T sequence, Dh head dimension, n pairs of channels that turn: the first 2 n channels.
 """
 

@@ -14,8 +14,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from poslab.errors import SettingError
-from poslab.lazy import Tensor, torch
 from poslab.positions.alibi import fixed_bias
 from poslab.positions.base import Explanation, HeadInputs, ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
 

@@ -25,8 +25,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import torch
+from torch import Tensor
+
 from poslab.errors import require_at_least, require_one_of
-from poslab.lazy import Tensor, torch
 from poslab.positions.base import HeadInputs, ModelShape, Picture, Tables
 from poslab.positions.combined import Wrapper
 from poslab.positions.pictures import curves_of

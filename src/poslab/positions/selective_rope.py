@@ -19,8 +19,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import Tensor, torch
 from poslab.positions.base import Explanation, HeadInputs, ModelShape, OnText, PositionScheme, ScoreTile, Tables
 
 _TURNS = (

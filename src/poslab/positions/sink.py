@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from poslab.lazy import Tensor, torch
+import torch
+from torch import Tensor
+
 from poslab.positions.base import HeadInputs, ModelShape, Picture, RelativeTerms, Tables
 from poslab.positions.combined import Wrapper
 from poslab.positions.pictures import curves_of

@@ -17,10 +17,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from poslab.errors import SettingError
-from poslab.lazy import Tensor, torch
 from poslab.positions.base import Explanation, HFEquivalent, Matrix, ModelShape, PositionScheme, ScoreTile, Tables
 from poslab.positions.rope import wavelengths
+from poslab.positions.rotary import angles
 
 _SIMILARITY = (
     "How alike two positions are before any token is added: it depends on their distance alone, so each stripe along "
@@ -62,8 +65,6 @@ class Sinusoidal(PositionScheme):
 
     def _signal(self, positions: Tensor, width: int) -> Tensor:
         """Return the signal of positions (T,), (T, D)."""
-        from poslab.positions.rotary import angles
-
         angle = angles(positions, self._frequencies(width))  # (T, ceil(D / 2))
         return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :width]
 

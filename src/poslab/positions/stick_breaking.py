@@ -21,7 +21,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from poslab.lazy import Tensor, torch
+import torch
+from torch import Tensor
+
 from poslab.positions.base import Explanation, HeadInputs, ModelShape, OnText, PositionScheme, ScoreTile, Tables
 
 _NO_WEIGHT = -1e9  # finite, as scores must be

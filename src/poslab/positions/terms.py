@@ -9,7 +9,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from poslab.lazy import Tensor, torch
+import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from poslab.errors import SettingError
-from poslab.lazy import Tensor, torch
 from poslab.positions.base import HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
 from poslab.positions.pictures import curves_of
 

@@ -19,10 +19,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from poslab.errors import SettingError
-from poslab.lazy import Tensor, torch
 from poslab.positions.base import Curves, Explanation, HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
 from poslab.positions.rope import wavelengths
+from poslab.positions.rotary import Rotation, angles, once_per_pass
 
 GAMMA = 0.4
 CENTRE, REACH = 4, 64  # in units of scale_base: c, and the positions that float32 can take
@@ -92,8 +95,6 @@ class XPos(PositionScheme):
 
     def _turned(self, x: Tensor, positions: Tensor, which: int) -> Tensor:
         """Rotate x (B, H, T, Dh), queries (0) or keys (1)."""
-        from poslab.positions.rotary import Rotation, angles, once_per_pass
-
         shares = [even / x.shape[-1] for even in range(0, x.shape[-1] - 1, 2)]  # 2 d / Dh
 
         def rotations() -> tuple[Rotation, Rotation]:

@@ -13,8 +13,9 @@ import torch
 
 from poslab.config.fields import typed
 from poslab.config.files import EXPORTED
+from poslab.config.nodes import TARGET, shown, with_settings
 from poslab.config.schema import ModelConfig
-from poslab.config.schemes import TARGET, node_of, parse_scheme, shown, with_settings
+from poslab.config.schemes import node_of, parse_scheme
 from poslab.data.tokenizer import AnyVocabulary, Symbols, Vocabulary, load_tokenizer
 from poslab.errors import SettingError, as_typed, lacks_memory
 from poslab.model.decoder import GPT

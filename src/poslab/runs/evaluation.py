@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.schema import EvaluationConfig
+from poslab.metric import LAST_TOKENS_LOSS, MEMORY_LOSS
 from poslab.runs.folder import EVALUATION
 from poslab.runs.readers import read_mapping, values_of
-from poslab.tasks.metric import LAST_TOKENS_LOSS, MEMORY_LOSS
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from poslab.config.files import UNFINISHED, safe_name
-from poslab.distributed import broadcast_folder, is_first_process
 from poslab.errors import SettingError
+from poslab.processes import rank
 
 RUNS = Path("runs")
 EVALUATION = "evaluation.json"
@@ -84,17 +84,13 @@ def failure_in(log: Path) -> str:
 
 @contextmanager
 def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[RunFolder]:
-    """Yield a new folder, locked by the run's first process and joined by the others: `run_dir`, which must
-    not exist or be empty, or runs/<scheme>-seed<seed>-<time>.
+    """Yield a new folder, locked: `run_dir`, which must not exist or be empty, or runs/<scheme>-seed<seed>-<time>.
 
-    Raises SettingError if it is in use or can't be written, or another process can't know its name.
+    Rank zero makes it; other processes write nothing, and learn its name from Lightning, if at all. Raises SettingError
+    if it is in use or can't be written.
     """
-    if not is_first_process():
-        name = broadcast_folder(None) or run_dir
-        if name is None:
-            problem = "must be given, unless torchrun, srun or Lightning starts all processes"
-            raise SettingError("run_dir", None, problem)
-        yield RunFolder(Path(os.path.expanduser(name)))
+    if rank():
+        yield RunFolder(RUNS)
         return
     try:
         run = RunFolder(Path(os.path.expanduser(run_dir)) if run_dir else _new_name(pos_name, seed))
@@ -106,15 +102,14 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Ru
         problem = f"can't be written: {error.strerror}; name another folder"
         raise SettingError("run_dir", run_dir or str(RUNS), problem) from error
     with lock:
-        broadcast_folder(str(run.path.absolute()))
         yield run
 
 
 @contextmanager
 def old_run_folder(path: Path) -> Iterator[RunFolder]:
-    """Yield the folder of a run that resumes, locked by its first process. Raises SettingError if it is in use."""
+    """Yield the folder of a run that resumes, locked by rank zero. Raises SettingError if it is in use."""
     run = RunFolder(path)
-    if not is_first_process():
+    if rank():
         yield run
         return
     try:

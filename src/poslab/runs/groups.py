@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from poslab.config.fields import NOT_COMPARED
-from poslab.config.schemes import TARGET, distinguishing, parse_scheme
-from poslab.config.train import default_settings, flat
+from poslab.config.groups import flat
+from poslab.config.nodes import TARGET, default_settings, distinguishing
+from poslab.config.schemes import parse_scheme
 from poslab.errors import SettingError, as_typed
 from poslab.positions.base import knows_nothing
 from poslab.runs.code import outside

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poslab.config.schemes import shown, targets
-from poslab.config.train import training_of_scheme
+from poslab.config.nodes import shown, targets, training_of_scheme
 from poslab.errors import SettingError
 from poslab.runs.folder import SWEEP, RunFolder, failure_in
 from poslab.runs.readers import read_config

@@ -17,8 +17,8 @@ from filelock import FileLock
 
 from poslab.config.fields import NOT_COMPARED, NOT_IDENTITY, Role
 from poslab.config.files import require_writable, write_whole
-from poslab.config.schemes import distinguishing
-from poslab.config.train import flat
+from poslab.config.groups import flat
+from poslab.config.nodes import distinguishing
 from poslab.errors import UserError
 from poslab.runs.folder import SWEEP
 from poslab.runs.load import LeftOut, Run

@@ -12,18 +12,10 @@ from typing import Any
 from omegaconf import DictConfig
 
 from poslab.config.fields import MAY_CHANGE, Role
-from poslab.config.schemes import (
-    chosen,
-    given_of,
-    given_settings,
-    is_task,
-    node_of,
-    parse_scheme,
-    part_of,
-    targets,
-    with_settings,
-)
-from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, flat, names, parse, resolved, role_of
+from poslab.config.groups import flat, names, role_of
+from poslab.config.nodes import chosen, given_of, given_settings, is_task, part_of, targets, with_settings
+from poslab.config.schemes import node_of, parse_scheme
+from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, parse, resolved
 from poslab.errors import SettingError, as_typed
 from poslab.runs.code import distrust, outside
 from poslab.runs.folder import RunFolder

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.files import write_whole
+from poslab.metric import Metric, metric_named
 from poslab.runs.readers import read_mapping, values_of
-from poslab.tasks import Metric
-from poslab.tasks.metric import metric_named
 
 
 @dataclass(frozen=True, kw_only=True)

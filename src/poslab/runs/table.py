@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from poslab.config.schemes import default_scheme, is_task
+from poslab.config.nodes import default_scheme, is_task
 from poslab.errors import UserError, as_typed
+from poslab.metric import LOSS, Metric
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.groups import differences_beyond_the_scheme, group_runs
 from poslab.runs.load import LeftOut, Run, first_beyond
@@ -37,7 +38,6 @@ from poslab.statistics.table import (
     checked,
 )
 from poslab.statistics.text import contiguous_blocks
-from poslab.tasks.metric import LOSS, Metric
 
 MOST_STRETCHES = 240  # of a text
 _SMALLEST_STRETCH = 16  # tokens

@@ -15,8 +15,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from poslab.config.fields import NOT_IDENTITY
 from poslab.config.files import fingerprint, safe_name
+from poslab.config.nodes import given_settings
 from poslab.config.overrides import explain, scheme_name, with_any_scheme
-from poslab.config.schemes import given_settings
 from poslab.config.train import TrainConfig, parse
 from poslab.errors import SettingError, UserError
 from poslab.runs.code import fingerprints, task_sha256

@@ -7,12 +7,11 @@ from contextlib import suppress
 
 import matplotlib.backends.backend_agg  # noqa: F401  # which the first picture loads
 
+import poslab.training.train  # noqa: F401
 from poslab.data.tokenizer import load_tokenizer
 from poslab.errors import SettingError
-from poslab.lazy import import_training
 from poslab.runs.code import code_fingerprint
 
-import_training()
 code_fingerprint()  # of what is loaded now: jobs may be forked from this process hours later
 
 with suppress(SettingError):  # of a vocabulary that is missing or changed; a job that needs it says so

@@ -24,7 +24,6 @@ from poslab.runs.summary import Summary
 from poslab.signals import Interrupted, raise_on_signals
 from poslab.sweep.job import JobFiles
 from poslab.sweep.job_list import Job, list_jobs, planned_groups, sweep_folder
-from poslab.tasks import Task
 
 
 def run_sweep(
@@ -38,7 +37,7 @@ def run_sweep(
     if all(job.problem for job in jobs):
         raise UserError(jobs[0].problem)
     folder = sweep_folder(config)
-    contrasts = checked_contrasts([job.config for job in jobs if job.config is not None], _metric_names)
+    contrasts = checked_contrasts([job.config for job in jobs if job.config is not None])
     left = [job for job in jobs if not job.problem and not job.finished]
     if left or contrasts:
         require_writable("run_dir", folder)
@@ -68,12 +67,6 @@ def run_sweep(
         print("the same command resumes from here")
         raise
     return _conclude(jobs, folder)
-
-
-def _metric_names(task: Task) -> list[str]:
-    from poslab.evaluation.task_metrics import metric_names  # loads torch
-
-    return metric_names(task)
 
 
 class Progress:

@@ -16,9 +16,11 @@ import string
 from dataclasses import dataclass, fields
 from typing import ClassVar, NamedTuple
 
+import torch
+from torch import Tensor
+
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import Tensor, torch
-from poslab.tasks.metric import SHARES, Metric
+from poslab.metric import SHARES, Metric
 
 IGNORED = -100  # torch's own
 VALIDATION_LENGTHS = 8  # at most, spread over those of training
@@ -110,6 +112,11 @@ class Task:
         return {}
 
     # What follows from it.
+
+    @property
+    def compared_by(self) -> tuple[str, ...]:
+        """Return the metrics of runs, the usual one first."""
+        return tuple(dict.fromkeys(metric.name for metric in (*self.metrics, *SHARES)))
 
     @property
     def name(self) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poslab.lazy import Tensor, torch
+import torch
+from torch import Tensor
+
 from poslab.tasks.base import Examples, Task, numbers, one_answer
 
 SEP = 2

@@ -9,8 +9,9 @@ from __future__ import annotations
 import inspect
 from difflib import get_close_matches
 
+import torch
+
 from poslab.errors import SettingError, blamed_on, described
-from poslab.lazy import torch
 from poslab.tasks.base import IGNORED, Examples, Task
 
 METHODS = ("symbols", "tokens", "reach", "batch", "parts", "derived", "shifts")

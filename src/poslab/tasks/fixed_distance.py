@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import torch
 from poslab.tasks.base import IGNORED, Examples, Task, alphabet, different, numbers, one_answer
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import Tensor, torch
+from poslab.metric import ACCURACY, EXACT
 from poslab.tasks.base import IGNORED, Examples, Task, alphabet, different, numbers
-from poslab.tasks.metric import ACCURACY, EXACT
 
 DEPTHS = 4
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
+
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import torch
 from poslab.tasks.base import IGNORED, Examples, Task, alphabet, numbers, one_answer
 
 WRITE, READ, IGNORE = 2, 3, 4

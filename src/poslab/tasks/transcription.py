@@ -12,8 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+from torch import Tensor
+
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import Tensor, torch
 from poslab.tasks.base import IGNORED, Examples, Task, alphabet, different, numbers
 
 BOS, SEP, EOS, FIRST = range(4)

@@ -9,11 +9,11 @@ from typing import Any
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import TQDMProgressBar
 
-from poslab.config.schemes import shown
+from poslab.config.nodes import shown
+from poslab.metric import LOSS, perplexity
 from poslab.report.terminal import clock, table_line
 from poslab.runs.folder import RunFolder
 from poslab.runs.summary import Summary
-from poslab.tasks.metric import LOSS, perplexity
 from poslab.training.module import LanguageModel, language_model_of
 
 _BEFORE = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10}  # columns and their widths

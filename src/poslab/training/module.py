@@ -19,13 +19,13 @@ from poslab.data.stream import Segments
 from poslab.distributed import of_all_processes, summed
 from poslab.evaluation.probes import probe
 from poslab.evaluation.scoring import Scoring
+from poslab.metric import EXACT, LOSS, SOLVED
 from poslab.model.decoder import GPT
 from poslab.model.memory import Memory
 from poslab.model.memory.retrieval import RetrievedAttention
 from poslab.runs.checkpoint_files import describe
 from poslab.runs.code import continued, fingerprints
 from poslab.tasks import Examples
-from poslab.tasks.metric import EXACT, LOSS, SOLVED
 from poslab.training.lightning_loops import writes_figures
 from poslab.training.loss import language_model_loss, loss_in_segments
 from poslab.training.state import RunState

@@ -11,8 +11,9 @@ from typing import Any
 
 from poslab.config.command_line import command_line
 from poslab.config.fields import Role
+from poslab.config.groups import flat, role_of
 from poslab.config.schemes import node_of, node_of_task
-from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, flat, role_of
+from poslab.config.train import PROVENANCE_FIELDS, TrainConfig
 from poslab.distributed import is_connection_error, is_first_process
 from poslab.errors import RunStopped, SettingError, UserError, as_typed
 from poslab.positions import PositionScheme
@@ -128,7 +129,7 @@ def _check_not_shortened(state: RunState, config: TrainConfig, content: dict[str
 def _check_not_finished(folder: RunFolder, step: int, config: TrainConfig, own: dict[str, Any]) -> None:
     """Raise SettingError where the run is finished, and the settings ask for no more. own: its own settings."""
     before = flat(own)
-    lengths = {name: value for name, value in flat(config).items() if role_of(name) is Role.LENGTH}
+    lengths = {name: value for name, value in flat(config.plain).items() if role_of(name) is Role.LENGTH}
     if folder.finished and all(before.get(name) == value for name, value in lengths.items()):
         longer = "a greater trainer.max_epochs, max_steps or max_time, or a lower target_loss, trains on"
         raise SettingError("resume", folder, f"it is finished, after {step} steps; {longer}")
@@ -136,7 +137,7 @@ def _check_not_finished(folder: RunFolder, step: int, config: TrainConfig, own: 
 
 def _extended(before: dict[str, Any], config: TrainConfig, step: int) -> list[str]:
     """Return the lengths that a run was to train before `config`, which its learning rate followed up to that step."""
-    was, now = flat(before), flat(config)
+    was, now = flat(before), flat(config.plain)
     changed = [name for name in ("trainer.max_epochs", "trainer.max_steps") if was[name] != now[name]]
     settings = " ".join(f"{name}={as_typed(was[name])}" for name in changed)
     return [*before.get("extended", []), *([f"{settings} to step {step}"] if changed else [])]

@@ -16,13 +16,14 @@ from pytorch_lightning import Trainer
 import poslab
 from poslab.attention import Choice, choose_backend
 from poslab.config.fields import NOT_SHOWN
-from poslab.config.schemes import scheme_settings, shown
-from poslab.config.train import TrainConfig, flat
+from poslab.config.groups import flat
+from poslab.config.nodes import scheme_settings, shown
+from poslab.config.train import TrainConfig
 from poslab.data.module import DataModule
+from poslab.metric import perplexity
 from poslab.model.block import Attention
 from poslab.model.decoder import GPT
 from poslab.runs.summary import Summary
-from poslab.tasks.metric import perplexity
 from poslab.training.lightning_loops import batches_of_all_epochs
 from poslab.training.module import LanguageModel
 
@@ -115,7 +116,7 @@ def flat_settings(config: TrainConfig) -> dict[str, Any]:
     """
     known = scheme_settings()
     own = {f"pos.{name}": value for name, value in shown(config.pos_settings).items()}
-    rest = {name: value for name, value in flat(config, without=NOT_SHOWN).items() if not name.startswith("pos.")}
+    rest = {name: value for name, value in flat(config.plain, without=NOT_SHOWN).items() if not name.startswith("pos.")}
     other = [name for name in own if name not in known]
     all_other = ", ".join(f"{name.removeprefix('pos.')}={own.pop(name)}" for name in other) or "n/a"
     settings = {"pos": config.pos_name} | known | own | rest | {"pos.other": all_other}

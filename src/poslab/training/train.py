@@ -9,7 +9,8 @@ from pytorch_lightning import seed_everything
 
 from poslab import distributed
 from poslab.config.files import write_whole
-from poslab.config.train import TrainConfig, flat
+from poslab.config.groups import flat
+from poslab.config.train import TrainConfig
 from poslab.data.module import TextDataModule
 from poslab.data.task import TaskDataModule
 from poslab.distributed import is_first_process
@@ -56,7 +57,7 @@ def train(config: TrainConfig) -> Summary:
     check_batch_size(config.data.batch_size, world_size)
     check_logger(config.logger)
     distributed.init()
-    distributed.check_same(flat(config) | vars(config.settings))
+    distributed.check_same(flat(config.plain) | vars(config.settings))
     with ExitStack() as held:
         earlier = held.enter_context(open_run_to_resume(config, world_size)) if config.settings.resume else None
         provenance = earlier.provenance if earlier else initial_fields(config.settings.init_from)
@@ -140,7 +141,7 @@ def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
     except (RuntimeError, MemoryError) as error:
         if not lacks_memory(error):
             raise
-        sizes = {name: size for name, size in flat(config).items() if name.startswith(("model.", "pos."))}
+        sizes = {name: size for name, size in flat(config.plain).items() if name.startswith(("model.", "pos."))}
         largest = max((name for name, size in sizes.items() if type(size) is int), key=lambda name: sizes[name])
         problem = "the model does not fit into memory, and this is the largest of its sizes"
         raise SettingError(largest, sizes[largest], problem) from error

@@ -17,9 +17,9 @@ from poslab.config.train import TrainConfig
 from poslab.data.module import DataModule
 from poslab.distributed import cluster_environment, launch
 from poslab.errors import SettingError, UserError, first_line
+from poslab.metric import LOSS
 from poslab.runs.folder import RunFolder
 from poslab.signals import StopRequest
-from poslab.tasks.metric import LOSS
 from poslab.training import sharded
 from poslab.training.checkpoints import CheckpointFiles, Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines

@@ -1,0 +1,58 @@
+"""Groups of settings, by their names on the command line, and the role of each setting."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from poslab.config.fields import Role, roles
+from poslab.config.nodes import flat_node
+from poslab.config.schema import (
+    DataConfig,
+    EvaluationConfig,
+    LoggerConfig,
+    ModelConfig,
+    OptimConfig,
+    SampleConfig,
+    Settings,
+    TrainerConfig,
+)
+
+GROUPS: dict[str, type] = {
+    "model": ModelConfig,
+    "data": DataConfig,
+    "optim": OptimConfig,
+    "trainer": TrainerConfig,
+    "sample": SampleConfig,
+    "evaluation": EvaluationConfig,
+    "logger": LoggerConfig,
+}
+
+
+_ROLES: dict[str, Role] = {
+    f"{group}.{name}": role for group, schema in GROUPS.items() for name, role in roles(schema).items()
+} | roles(Settings)
+
+
+# Fields of a run's config.yaml that are no settings. init_sha256 is of the weights of one seed, init_group of those of
+# all seeds.
+_ROLES_OF_FIELDS = {
+    "pos_name": Role.SCHEME, "overrides": Role.COMMAND, "extended": Role.LENGTH, "init_sha256": Role.SEED,
+}  # fmt: skip
+
+
+def role_of(setting: str) -> Role:
+    """Return the role of a setting by its name on the command line."""
+    if setting.startswith("pos."):
+        return Role.SCHEME
+    group = setting.rpartition(".")[0]  # whose role settings within it have
+    return _ROLES_OF_FIELDS.get(setting) or _ROLES.get(setting) or _ROLES.get(group, Role.RESULT)
+
+
+def names(wanted: Collection[Role] = tuple(Role)) -> list[str]:
+    """Return the settings that have one of these roles; those of schemes are not among them."""
+    return [name for name, role in _ROLES.items() if role in wanted]
+
+
+def flat(settings: Mapping[Any, Any], without: Collection[Role] = ()) -> dict[str, Any]:
+    """Return settings, such as those of a config.yaml, by their names on the command line, without those of some roles:
+    {"trainer.max_epochs": 4, ...}."""
+    return {name: value for name, value in flat_node(settings).items() if role_of(name) not in without}

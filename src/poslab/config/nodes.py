@@ -1,0 +1,206 @@
+"""Nodes: position schemes and tasks as plain values, a class named by `_target_` or an option of configs/pos, and the
+values of its fields. Those of a scheme may be schemes in turn.
+
+    pos=OUTER pos.of=INNER pos.of.base=500
+
+Where a field takes a scheme, a name alone stands for its node. `poslab.config.schemes` makes objects of nodes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from poslab.config.files import CONFIGS
+from poslab.errors import SettingError, as_typed, suggestion
+
+TARGET = "_target_"
+# Settings outside `pos` that belong to the scheme all the same, those with Role.SCHEME, and their defaults.
+TRAINING_OF_SCHEME = {"optim.position_learning_rate_factor": 1.0, "model.memory_length": 0, "model.retrieval": None}
+
+
+def schemes() -> dict[str, dict[str, Any]]:
+    """Return the options of configs/pos by name, each as a node."""
+    nodes = {yaml.stem: OmegaConf.load(yaml) for yaml in sorted(CONFIGS.glob("pos/*.yaml"))}
+    return {name: OmegaConf.to_container(node) for name, node in nodes.items()}  # type: ignore[misc]
+
+
+@cache
+def default_scheme() -> str:
+    """Return the option of configs/pos that train.py takes where none is chosen."""
+    return str(next(default.pos for default in OmegaConf.load(CONFIGS / "train.yaml").defaults if "pos" in default))
+
+
+def scheme_settings() -> dict[str, Any]:
+    """Return every setting of every scheme in configs/pos, with the value "n/a": the keys that all runs share."""
+    keys = {key for node in schemes().values() for key, value in node.items() if not isinstance(value, dict)}
+    return {f"pos.{key}": "n/a" for key in sorted(keys - {TARGET})}
+
+
+def targets(node: Mapping[Any, Any]) -> Iterator[Any]:
+    """Yield every class that a node names: its own, and those of the schemes among its settings."""
+    yield node.get(TARGET)
+    yield from (target for value in node.values() if isinstance(value, Mapping) for target in targets(value))
+
+
+def flat_node(node: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a node's values by their names on the command line: {"of._target_": ..., "of.base": 500}."""
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        flat |= flat_node(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def shown(settings: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return settings of a scheme as one would type them: {"of": NAME, "of.base": 500}."""
+    names = _names()
+    return {
+        name.removesuffix(f".{TARGET}"): names.get(value, value) if name.endswith(TARGET) else value
+        for name, value in flat_node(settings).items()
+    }
+
+
+def distinguishing(settings: Mapping[str, Any], namesakes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the settings, as one would type them, in which any of the namesakes differs.
+
+    Where schemes are settings, those within one say nothing of another: of "outer.scale" only namesakes with the same
+    "outer" count.
+    """
+    own, *others = ({key: as_typed(value) for key, value in each.items()} for each in (settings, *namesakes))
+
+    def differs(key: str) -> bool:
+        outer = key.rpartition(".")[0]
+        return any(other.get(key) != own[key] for other in others if other.get(outer) == own.get(outer))
+
+    return [f"{key}={text}" for key, text in own.items() if differs(key)]
+
+
+@cache
+def _names() -> dict[Any, str]:
+    """Return the options of configs/pos by their classes."""
+    return {node[TARGET]: name for name, node in reversed(schemes().items())}
+
+
+def require_known(node: Mapping[Any, Any], given: Mapping[str, str]) -> None:
+    """Raise SettingError for a setting that an option of configs/pos doesn't have.
+
+    node: as composed. given: as in `chosen`. A yaml from elsewhere may leave settings to the defaults of its class.
+    """
+    own = next((known for known in schemes().values() if known[TARGET] == node.get(TARGET)), None)
+    for name, text in given.items():
+        if own is not None and TARGET not in given and name.partition(".")[0] not in own:
+            valid = [setting for setting in own if setting != TARGET]
+            raise SettingError(f"pos.{name}", text, f"unknown setting; {suggestion(name, valid)}")
+
+
+def chosen(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """Return a node with the classes that a command line chooses, of one that has its single settings already.
+
+    given: text by the name of the setting, {"of": NAME, "of.base": "500"}. A chosen class keeps no settings but those
+    given: others are of the class before it. A name with settings below it is that of a scheme.
+    """
+    names = {name: text for name, text in given.items() if any(other.startswith(f"{name}.") for other in given)}
+    targets_given = (name for name in given if name.rpartition(".")[2] == TARGET)
+    names |= {name[: -len(TARGET)].rstrip("."): given[name] for name in targets_given}
+    if not names:
+        return node
+    values: dict[str, Any] = {f"{name}.{TARGET}".lstrip("."): text.strip("'\"") for name, text in names.items()}
+    for name, value in flat_node(node).items():
+        if name in given or not any(not outer or name.startswith(f"{outer}.") for outer in names):
+            values[name] = value
+    new: dict[str, Any] = {}
+    for name, value in values.items():
+        group, _, key = name.rpartition(".")
+        part_of(new, group)[key] = value
+    return new
+
+
+def with_settings(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """Return a node with the settings of a command line, `given` as in `chosen`."""
+    node = copy.deepcopy(node)
+    for name, text in given.items():
+        group, _, key = name.rpartition(".")
+        part_of(node, group)[key] = _value(text)
+    return chosen(node, given)
+
+
+def _value(text: str) -> Any:
+    """Return a command line's text as a plain value, before it is converted to the type of its setting."""
+    if text.startswith("["):
+        with suppress(yaml.YAMLError):
+            return yaml.safe_load(text)
+    return None if text == "null" else text.strip("'\"")
+
+
+def part_of(node: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the node of that name within another; a new, empty one where there is none yet."""
+    for part in name.split(".") if name else ():
+        inner = node.get(part)
+        node[part] = node = inner if isinstance(inner, dict) else {}
+    return node
+
+
+def given_settings(arguments: Iterable[str]) -> dict[str, str]:
+    """Return the settings of a command line, Hydra's `+name=value` included, as text."""
+    return dict(argument.lstrip("+~").split("=", 1) for argument in arguments if "=" in argument)
+
+
+def given_of(overrides: Iterable[str]) -> dict[str, str]:
+    """Return the settings of the scheme on a command line, as `chosen` takes them."""
+    given = given_settings(overrides)
+    return {name.removeprefix("pos."): text for name, text in given.items() if name.startswith("pos.")}
+
+
+def merged(node: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a node with some settings changed; a node among them that names its class replaces the one before it."""
+    inner = {key: value for key, value in over.items() if isinstance(value, dict) and TARGET not in value}
+    inside = {key: merged(node[key], value) for key, value in inner.items() if isinstance(node.get(key), dict)}
+    return {**node, **over, **inside}
+
+
+def is_task(node: Any) -> bool:
+    """Return whether a `data` node is a task's rather than a text's."""
+    return isinstance(node, Mapping) and TARGET in node
+
+
+def training_of_scheme(settings: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the settings of a run that `TRAINING_OF_SCHEME` names, by the last part of their name.
+
+    Of a group that may be left out: {"retrieval": True, "retrieval.size": 512}.
+    """
+    values = flat_node(settings)
+    training: dict[str, Any] = {}
+    for setting in TRAINING_OF_SCHEME:
+        group, _, name = setting.rpartition(".")
+        within = {key: value for key, value in values.items() if key.startswith(f"{setting}.")}
+        if within:
+            training |= {name: True} | {key.removeprefix(f"{group}."): value for key, value in within.items()}
+        elif setting in values:
+            training[name] = values[setting]
+    return training
+
+
+@cache
+def default_settings(pos: str) -> Mapping[str, Any]:
+    """Return the default settings of a scheme in configs/pos, and of how it is trained, as runs show theirs."""
+    defaults = {name.rpartition(".")[2]: value for name, value in TRAINING_OF_SCHEME.items()}
+    return defaults | (shown(_named(schemes()[pos])) if pos in schemes() else {})
+
+
+def _named(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a node of configs/pos with the defaults of the schemes that it names."""
+    known = schemes()
+
+    def whole(value: Any) -> Any:
+        if not isinstance(value, Mapping) or value[TARGET] not in known:
+            return value
+        own = {key: inner for key, inner in value.items() if key != TARGET}
+        return _named(merged(known[value[TARGET]], own))
+
+    return {key: whole(value) for key, value in node.items()}
