@@ -6,6 +6,7 @@ Rank zero prints and writes. Before there is a trainer, which knows, the environ
 import os
 import sys
 import warnings
+from typing import Any
 
 _VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID")  # of torchrun, Lightning and srun, in the order that Lightning has
 
@@ -22,3 +23,34 @@ def quiet_other_processes() -> None:
     if rank():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         warnings.simplefilter("ignore")
+
+
+def launched(devices: int | str) -> dict[str, int]:
+    """Return devices of each machine and machines, by the names of Lightning's settings, where the devices are left
+    open ("auto") and torchrun or srun has started the processes: Lightning would take one CPU."""
+    if devices != "auto":
+        return {}
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        local = int(os.environ["LOCAL_WORLD_SIZE"])
+        return {"devices": local, "num_nodes": int(os.environ["WORLD_SIZE"]) // local}
+    if _by_srun():
+        nodes = int(os.environ.get("SLURM_NNODES", 1))
+        return {"devices": int(os.environ["SLURM_NTASKS"]) // nodes, "num_nodes": nodes}
+    return {}
+
+
+def launcher_plugins() -> list[Any]:
+    """Return Lightning's description of SLURM, where it would guess another."""
+    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+    from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
+
+    if "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_NTASKS" not in os.environ:
+        return []
+    # Whoever submits the job requeues it. A job of one task may start processes as on any machine.
+    return [SLURMEnvironment(auto_requeue=False) if _by_srun() else LightningEnvironment()]
+
+
+def _by_srun() -> bool:
+    """Return whether this is one of several tasks, and no shell in which something else is started."""
+    a_shell = os.environ.get("SLURM_JOB_NAME") in ("bash", "interactive")
+    return "SLURM_PROCID" in os.environ and int(os.environ.get("SLURM_NTASKS", 1)) > 1 and not a_shell

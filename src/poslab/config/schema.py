@@ -118,7 +118,14 @@ class DataConfig(Limited):
     cache_dir: str | None = setting(None, role=Role.SPEED)
     same_batch: bool = False
 
+    module: ClassVar[str] = "poslab.training.data.text.TextDataModule"
+    module_in_segments: ClassVar[str] = "poslab.training.data.stream.StreamDataModule"
     compared_by: ClassVar[tuple[str, ...]] = (LOSS, LAST_TOKENS_LOSS)  # metrics of runs, the usual one first
+
+    @property
+    def in_segments(self) -> bool:
+        """Whether a model, also one without memory, reads on where it was."""
+        return self.order == "stream"
 
     def example(self) -> str:
         raise UserError("--example: of a task, as in data=recall --example")

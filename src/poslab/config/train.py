@@ -67,6 +67,12 @@ class TrainConfig:
         return self.data.name if isinstance(self.data, Task) else text_name(self.data.path)
 
     @property
+    def data_module(self) -> str:
+        """Name of the class of the data module."""
+        in_segments = self.data.in_segments or self.model.reach > 0
+        return self.data.module_in_segments if in_segments else self.data.module
+
+    @property
     def test_lengths(self) -> list[int]:
         """Lengths at which the best weights are tested."""
         return getattr(self.data, "test_lengths", self.evaluation.lengths)

@@ -83,22 +83,27 @@ Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class ResumableSampler(Sampler[int]):
-    """`count` indices an epoch, in an order known of every epoch; the first `start` of the current epoch are left out,
-    because a run that resumes has seen them."""
+    """`count` indices an epoch, in an order known of every epoch, shared by `world_size` processes: each takes every
+    n-th, and all as many. The first `start` of the current epoch are left out: a run that resumes has seen them."""
 
     def __init__(self, count: int) -> None:
         self.count = count
+        self.rank, self.world_size = 0, 1
         self.epoch = 0
         self.start = 0
 
+    def share(self, rank: int, world_size: int) -> None:
+        """Take the indices of this process only."""
+        self.rank, self.world_size = rank, world_size
+
     def __len__(self) -> int:
-        return self.count
+        return self.count // self.world_size
 
     def __iter__(self) -> Iterator[int]:
         epoch = self.epoch
-        for start in range(self.start, self.count, _BLOCK):
-            positions = torch.arange(start, min(start + _BLOCK, self.count))
-            yield from self.indices(epoch, positions).tolist()
+        for start in range(self.start, len(self), _BLOCK):
+            own = torch.arange(start, min(start + _BLOCK, len(self)))
+            yield from self.indices(epoch, own * self.world_size + self.rank).tolist()
         self.set_epoch(epoch + 1)
 
     def indices(self, epoch: int, positions: Tensor) -> Tensor:
@@ -112,7 +117,7 @@ class ResumableSampler(Sampler[int]):
 
     def resume_at(self, epoch: int, start: int) -> None:
         """Make this epoch come next without its first `start` indices; all of it where none would be left."""
-        self.epoch, self.start = epoch, start if start < self.count else 0
+        self.epoch, self.start = epoch, start if start < len(self) else 0
 
 
 class Shuffled(ResumableSampler):
@@ -150,15 +155,30 @@ class ContiguousRows(ResumableSampler):
     as are left over at the end, fewer than there are rows, never come. Every epoch is the same."""
 
     def __init__(self, windows: int, rows: int) -> None:
+        """Make the order; rows: of each process."""
         super().__init__(windows // rows * rows)
+        self.windows, self.own_rows = windows, rows
         self.rows = rows
+
+    def share(self, rank: int, world_size: int) -> None:
+        super().share(rank, world_size)
+        self.rows = self.own_rows * world_size
+        self.count = self.windows // self.rows * self.rows
 
     def indices(self, epoch: int, positions: Tensor) -> Tensor:
         return positions % self.rows * (self.count // self.rows) + positions // self.rows
 
 
 class Steps(ResumableSampler):
-    """Numbers of all steps, `count` in an epoch."""
+    """Numbers of all steps, `count` in an epoch of each process."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.own_count = count
+
+    def share(self, rank: int, world_size: int) -> None:
+        super().share(rank, world_size)
+        self.count = self.own_count * world_size
 
     def indices(self, epoch: int, positions: Tensor) -> Tensor:
         return epoch * self.count + positions

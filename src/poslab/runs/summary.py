@@ -32,7 +32,6 @@ class Summary:
     last_val_loss: float | None
     last_val_step: int | None
     late_fall: float | None  # of the validation loss, in the last tenth of the steps
-    untrained_losses: dict[str, float]  # of models that need no training, by name
     last_val_perplexity: float | None
     epochs: int
     steps: int
@@ -50,11 +49,13 @@ class Summary:
     init_sha256: str | None  # and theirs
     vocabulary: str
     vocabulary_size: int
-    train_tokens: int | None
-    validation_tokens: int | None
-    test_tokens: int | None  # of a text that has a test part
-    documents: int | None  # of a text that is made of some
+    train_tokens: int | None = None  # of a text
+    validation_tokens: int | None = None
+    test_tokens: int | None = None  # of a text that has a test part
+    documents: int | None = None  # of a text that is made of some
+    untrained_losses: dict[str, float] = field(default_factory=dict)  # of models that need no training, by name
     device: str
+    processes: int = 1
     threads: int
     precision: str
     attention_backend: str

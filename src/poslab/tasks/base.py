@@ -77,6 +77,9 @@ class Task:
     shortest: ClassVar[int] = 1
     multiple: ClassVar[int] = 1
     remainder: ClassVar[int] = 0
+    # Data modules of training, by name.
+    module: ClassVar[str] = "poslab.training.data.task.TaskDataModule"
+    module_in_segments: ClassVar[str] = "poslab.training.data.stream.SegmentedTask"
     # Whether a model without memory, too, reads an example as a text of several segments of its context.
     in_segments: ClassVar[bool] = False
     # What its figures mean, those of `derived` that have other units included; runs are compared by the first.

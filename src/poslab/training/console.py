@@ -15,6 +15,8 @@ from poslab.report.terminal import clock, table_line
 from poslab.runs.folder import RunFolder
 from poslab.runs.summary import Summary
 from poslab.training.module import LanguageModel, language_model_of
+from poslab.training.resume import ResumedRun
+from poslab.training.summary import backend_words, training_choices
 
 _BEFORE = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10}  # columns and their widths
 _FIGURE = 10
@@ -22,22 +24,22 @@ _AFTER = {"tokens/s": 8, "time": 6}
 
 
 def introduce(
-    module: LanguageModel, folder: RunFolder, backends: str, warnings: list[str], resumed_step: int | None
+    module: LanguageModel, folder: RunFolder, trainer: Trainer, warnings: list[str], earlier: ResumedRun
 ) -> None:
-    """Print what is about to be trained, by which backends of attention, and the step from which it resumes; on stderr,
-    the warnings."""
+    """Print what is about to be trained, and the step from which it resumes; on stderr, the warnings."""
     config, counts = module.config, module.model.parameter_counts()
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     settings = ", ".join(f"{k}={v}" for k, v in shown(config.pos_settings).items())
     print(f"scheme   {config.pos_name}{f' ({settings})' if settings else ''}, seed {config.settings.seed}")
     print(f"model    {counts['total']:,} parameters, {counts['scheme']:,} of them for position")
-    print(f"backend  {backends}")
-    print(f"data     {module.scoring.data.description}")
-    shares = [measure for measure in module.scoring.measures if measure.is_proportion and measure.chance is not None]
+    print(f"backend  {backend_words(training_choices(module.model, trainer.strategy.root_device))}")
+    print(f"data     {module.data.description}")
+    shares = [measure for measure in module.data.measures if measure.is_proportion and measure.chance is not None]
     if shares:
         print(f"chance   {', '.join(f'{share.name} {share.chance:.3f} {share.unit}' for share in shares)}")
-    again = "" if resumed_step is None else f", resumes from step {resumed_step}" if resumed_step else ", starts over"
+    step = earlier.state.step
+    again = "" if earlier.folder is None else f", resumes from step {step}" if step else ", starts over"
     print(f"run      {folder}{again}")
 
 
@@ -76,9 +78,10 @@ class ValidationLines(Callback):
     """Callback that prints how many steps there are, and under a heading a line of figures at each validation."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        pl_module.print(f"steps    {language_model_of(pl_module).total_steps():,}\n")
+        processes = f" in each of {trainer.world_size} processes" if trainer.world_size > 1 else ""
+        pl_module.print(f"steps    {language_model_of(pl_module).total_steps():,}{processes}\n")
         if trainer.enable_validation:
-            names = (figure.name for figure in language_model_of(pl_module).scoring.figures)
+            names = (figure.name for figure in language_model_of(pl_module).data.figures)
             pl_module.print(_line(*_BEFORE, *names, *_AFTER))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -19,9 +19,9 @@ from torch.utils.tensorboard.summary import hparams
 
 from poslab.config.files import write_whole
 from poslab.config.schema import LoggerConfig
-from poslab.distributed import is_first_process
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.pictures import LEGIBLE, attention_figure, attention_maps, draw
+from poslab.processes import rank
 from poslab.report.terminal import visible
 from poslab.runs.folder import RunFolder
 from poslab.training.console import width
@@ -103,7 +103,7 @@ def _mlflow(settings: LoggerConfig, folder: RunFolder) -> Logger:
     known = dict([folder.mlflow.read_text().split("\n")[:2]]) if folder.mlflow.exists() else {}
     try:
         logger = MLFlowLogger(settings.project, folder.path.name, uri, run_id=known.get(uri))
-        if is_first_process():
+        if rank() == 0:
             folder.mlflow.parent.mkdir(exist_ok=True)
             write_whole(folder.mlflow, f"{uri}\n{logger.run_id}\n")  # begins the run
     except mlflow.exceptions.MlflowException as error:
@@ -135,7 +135,7 @@ class HyperParameters(Callback):
         settings = flat_settings(module.config)
         for other in trainer.loggers[1:]:
             other.log_hyperparams(settings)
-        metrics = [*_METRICS, *(f"val/{figure.name}" for figure in module.scoring.figures)]
+        metrics = [*_METRICS, *(f"val/{figure.name}" for figure in module.data.figures)]
         del settings["seed"]  # a row of the tab is a group of runs, which differ in nothing else
         experiment, start, _ = hparams(settings, dict.fromkeys(metrics, 0.0))
         digest = hashlib.sha256(repr(sorted(settings.items())).encode()).hexdigest()
@@ -166,7 +166,7 @@ class SampleText(Callback):
             return
         if not math.isfinite(module.state.last_val_loss):  # such a model writes nothing
             return
-        line, page = module.scoring.sample(module.model)
+        line, page = module.data.sample(module.model)
         module.state.sample = line = visible(line)
         module.print("       " + textwrap.shorten(line, width() - 8, placeholder=" ..."))
         writer.add_text("sample", page, trainer.global_step)
@@ -204,12 +204,12 @@ class Pictures(Callback):
         writer, module = writer_of(trainer), language_model_of(pl_module)
         if writer is None:
             return
-        model, scoring, step = module.model, module.scoring, trainer.global_step
+        model, data, step = module.model, module.data, trainer.global_step
         for name, picture in model.pictures().items():
             writer.add_figure(f"pos/{name}", draw(picture, caption=True), step)
         count = min(LEGIBLE, model.shape.context_length)
-        words = scoring.prompt[:count]
-        positions = None if scoring.positions is None else scoring.positions[:count]
+        words = data.prompt[:count]
+        positions = None if data.positions is None else data.positions[:count]
         maps = attention_maps(model, torch.tensor(words), positions)
-        name, texts = module.config.pos_name, [scoring.data.vocabulary.decode([word]) for word in words]
+        name, texts = module.config.pos_name, [data.vocabulary.decode([word]) for word in words]
         writer.add_figure("attention", attention_figure({name: maps}, texts), step)

@@ -20,7 +20,6 @@ from torch.nn import functional as F
 
 from poslab.attention.reference import without_autocast
 from poslab.model.decoder import GPT
-from poslab.model.memory import Memory
 from poslab.tasks.base import IGNORED
 
 _FEW_LOGITS = 2**18  # up to which torch's functions take half of the time
@@ -34,24 +33,11 @@ def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor, positions: 
     """Return the mean cross-entropy in nats; tokens, targets and positions (B, T). Targets of -100 don't count."""
     head = model.token_embedding.weight
     if targets.device.type == "cpu" and (target_mask := targets != IGNORED).any():  # a GPU would be waited for
-        return _mean_loss(model.hidden_at(target_mask, tokens, positions), head, targets[target_mask])
-    return _mean_loss(model.hidden(tokens, positions=positions).flatten(0, 1), head, targets.flatten())
+        return mean_loss(model.hidden_at(target_mask, tokens, positions), head, targets[target_mask])
+    return mean_loss(model.hidden(tokens, positions=positions).flatten(0, 1), head, targets.flatten())
 
 
-def loss_in_segments(
-    model: GPT, tokens: Tensor, targets: Tensor, memory: Memory | None = None
-) -> tuple[Tensor, Memory]:
-    """Return the mean cross-entropy of texts that are read in segments, tokens and targets (B, N), after the memory of
-    those before; and the memory after them."""
-    target_mask = targets != IGNORED
-    if targets.device.type == "cpu" and target_mask.any() and not target_mask.all():
-        hidden, memory = model.hidden_in_segments(tokens, memory, target_mask)  # (n, D)
-        return _mean_loss(hidden, model.token_embedding.weight, targets[target_mask]), memory
-    hidden, memory = model.hidden_in_segments(tokens, memory)
-    return _mean_loss(hidden.flatten(0, 1), model.token_embedding.weight, targets.flatten()), memory
-
-
-def _mean_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+def mean_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     """Return the mean cross-entropy by torch's functions or by `head_loss`, whichever is faster.
 
     hidden (N, D), weight (V, D), targets (N,).

@@ -1,15 +1,13 @@
 """Machine that trains: its threads and memory, what it has for bfloat16, and whether it compiles the model."""
 
 import ctypes
-import os
 
 import torch
 
 from poslab.config.schema import ModelConfig, TrainerConfig
 from poslab.errors import SettingError
-from poslab.processors import compiler_problem, compute_on
+from poslab.processors import compiler_problem
 from poslab.runs.checkpoint import choose_device
-from poslab.training import sharded
 
 # Instructions that compute in bfloat16, by torch's names, the fastest first.
 _BFLOAT16_UNITS = {
@@ -40,7 +38,7 @@ def missing_compiler(model: ModelConfig, trainer: TrainerConfig) -> list[str]:
 
 def _wants_compiled(model: ModelConfig, trainer: TrainerConfig) -> bool:
     """Return what the settings say; where they leave it open, no for a CPU and for weights that processes divide."""
-    default = _device(trainer) == "cuda" and trainer.strategy not in sharded.NAMES
+    default = _device(trainer) == "cuda" and not trainer.strategy.startswith("fsdp")
     return default if model.compile is None else model.compile
 
 
@@ -53,13 +51,6 @@ def check_flex(model: ModelConfig, trainer: TrainerConfig) -> None:
     if model.attention_backend == "flex" and _device(trainer) != "cuda":
         problem = "trains on CUDA only; valid here: auto, reference, sdpa, blockwise"
         raise SettingError("model.attention_backend", "flex", problem)
-
-
-def set_threads(threads: int | None, world_size: int) -> None:
-    """Give torch so many threads in each process; None leaves it to torch and Lightning."""
-    compute_on(threads)
-    if threads is not None and world_size > 1:
-        os.environ["OMP_NUM_THREADS"] = str(threads)  # or Lightning would divide the processors
 
 
 def keep_freed_memory() -> bool:

@@ -9,21 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from poslab.config.command_line import command_line
 from poslab.config.fields import Role
 from poslab.config.groups import flat, role_of
-from poslab.config.schemes import node_of, node_of_task
 from poslab.config.train import PROVENANCE_FIELDS, TrainConfig
-from poslab.distributed import is_connection_error, is_first_process
 from poslab.errors import RunStopped, SettingError, UserError, as_typed
 from poslab.positions import PositionScheme
+from poslab.processes import rank
 from poslab.runs.checkpoint_files import newest_intact
 from poslab.runs.code import changed_fingerprints, edited, outside
 from poslab.runs.folder import RunFolder, old_run_folder
 from poslab.runs.initial import initial_fields
 from poslab.signals import Interrupted
-from poslab.tasks import Task
-from poslab.training import lightning_loops
 from poslab.training.state import RunState, rewind_events
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -31,13 +30,13 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True)
 class ResumedRun:
-    """Run and checkpoint from which it resumes; `checkpoint` None: it starts over.
+    """Run and checkpoint from which it resumes. `checkpoint` None: it starts over; `folder` None, too: it is a new run.
 
     notes: warnings for the user. provenance: the PROVENANCE_FIELDS of its TrainConfig, which are lengths before it was
     extended, and what tells its first weights.
     """
 
-    folder: RunFolder
+    folder: RunFolder | None
     checkpoint: Path | None
     state: RunState
     data_sha256: str | None
@@ -50,10 +49,11 @@ class ResumedRun:
         The figures of a finished run are kept, under names that say at which step they were taken. Raises SettingError
         where the data are not those of before.
         """
+        assert self.folder is not None
         if self.data_sha256 not in (None, data_sha256):
             problem = "the text at data.path, or the code of the task, is not the one that it was trained on"
             raise SettingError("resume", self.folder, problem)
-        if is_first_process():
+        if rank() == 0:
             rewind_events(self.folder, self.state.events)
             for file in (self.folder.summary, self.folder.evaluation, self.folder.answers):
                 if file.exists():
@@ -63,10 +63,14 @@ class ResumedRun:
 
 @contextmanager
 def open_run_to_resume(config: TrainConfig, world_size: int) -> Iterator[ResumedRun]:
-    """Read the run in config.settings.resume, and hold its folder.
+    """Read the run in config.settings.resume, if any, and hold its folder.
 
     Raises SettingError where the run is finished and `config` doesn't ask for more, or can't resume.
     """
+    begins_with = initial_fields(config.settings.init_from)
+    if config.settings.resume is None:
+        yield ResumedRun(None, None, RunState(), None, [], begins_with)
+        return
     with old_run_folder(Path(os.path.expanduser(str(config.settings.resume)))) as folder:
         checkpoint, content, notes = newest_intact(folder)
         if checkpoint is not None:
@@ -75,7 +79,7 @@ def open_run_to_resume(config: TrainConfig, world_size: int) -> Iterator[Resumed
             problem = f"it is finished, but has no {folder.last.name} to resume from; starting over would overwrite it"
             raise SettingError("resume", folder, problem)
         else:
-            yield ResumedRun(folder, None, RunState(), None, notes, initial_fields(config.settings.init_from))
+            yield ResumedRun(folder, None, RunState(), None, notes, begins_with)
 
 
 def _from_checkpoint(
@@ -86,9 +90,12 @@ def _from_checkpoint(
     given = config.settings.init_from
     if given != own.get("init_from") and initial_fields(given).get("init_sha256") != own.get("init_sha256"):
         raise SettingError("init_from", given, "the run began with other weights")
-    _check_not_shortened(state, config, content)
+    _check_not_shortened(state, config, own)
+    if state.processes != world_size:
+        problem = f"it was trained by {state.processes} processes, and its place in the data is theirs; now there are"
+        raise SettingError("resume", folder, f"{problem} {world_size}")
     _check_not_finished(folder, state.step, config, own)
-    notes = notes + _code_notes(folder, config.pos, about, state.step) + _process_notes(len(state.random), world_size)
+    notes = notes + _code_notes(folder, config.pos, about, state.step)
     provenance = {name: own[name] for name in PROVENANCE_FIELDS if name in own}
     provenance["extended"] = _extended(own, config, state.step)
     return ResumedRun(folder, checkpoint, state, str(about["data_sha256"]), notes, provenance)
@@ -104,24 +111,15 @@ def _code_notes(folder: RunFolder, scheme: PositionScheme, about: dict[str, Any]
     return []
 
 
-def _process_notes(before: int, now: int) -> list[str]:
-    """Note that another number of processes shares the batches from now on."""
-    if before == now:
-        return []
-    same = "the same examples in the same order, sums rounded otherwise, other dropout masks"
-    return [f"resumes with {now} process{'es' * (now > 1)} instead of {before}: {same}"]
-
-
-def _check_not_shortened(state: RunState, config: TrainConfig, content: dict[str, Any]) -> None:
+def _check_not_shortened(state: RunState, config: TrainConfig, own: dict[str, Any]) -> None:
     """Raise SettingError where the settings ask for less than the run was to train, or than it has trained."""
     epochs, steps = config.trainer.max_epochs, config.trainer.max_steps
-    planned = content["poslab"]["config"]["trainer"]["max_epochs"]
+    planned = own["trainer"]["max_epochs"]
     if epochs is not None and planned is not None and epochs < planned:
         problem = f"the run was to have {planned}; it can be extended, not shortened"
         raise SettingError("trainer.max_epochs", epochs, problem)
-    epochs_done = state.epoch + lightning_loops.is_past_last_batch(content, state.batches)
-    if epochs is not None and epochs < epochs_done:
-        raise SettingError("trainer.max_epochs", epochs, f"the run has trained for {epochs_done} already")
+    if epochs is not None and epochs < state.epochs:
+        raise SettingError("trainer.max_epochs", epochs, f"the run has trained for {state.epochs} already")
     if steps != -1 and steps < state.step:
         raise SettingError("trainer.max_steps", steps, f"the run has trained for {state.step} already")
 
@@ -160,7 +158,7 @@ def resume_hints(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
             kept = "its checkpoints are intact" if folder.resumable else "it has no checkpoint yet"
             reason = getattr(error, "strerror", error)
             raise RunStopped(f"{folder}: {reason}; {kept}. Make room and resume with: {command}") from error
-        if is_connection_error(error):
+        if isinstance(error, torch.distributed.DistError) or "gloo" in str(error):  # which has no class for that
             problem = "another process of the run is gone: killed, or its machine is down"
             raise RunStopped(f"{folder}: {problem}; resume with: {command}") from error
         error.add_note(f"Resume the run with: {command}")
@@ -171,9 +169,8 @@ def resume_hints(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
 
 def _resume_command(folder: RunFolder, config: TrainConfig) -> str:
     """Return what to type to resume; `allow_code` where the scheme or the task is from outside poslab."""
-    task = [node_of_task(config.data)] if isinstance(config.data, Task) else []
-    foreign = any(map(outside, [node_of(config.pos), *task]))
-    return command_line("train", f"resume={folder}", *["allow_code=true"] * foreign)
+    foreign = outside(config.plain["pos"]) or outside(config.plain["data"])
+    return command_line("train", f"resume={folder}", *["allow_code=true"] * bool(foreign))
 
 
 def _report_of_thread(fault: threading.ExceptHookArgs) -> None:

@@ -16,8 +16,7 @@ class Limits(Callback):
     """Callback that ends the training after `steps` optimiser steps, validated, or once there was one and a batch's
     loss is below `target`, in nats.
 
-    steps: -1 for any number. (Lightning's own max_steps skips that validation, and its loops resume from a checkpoint
-    in another way where it is set.)
+    steps: -1 for any number. (Lightning's own max_steps skips that validation.)
     """
 
     def __init__(self, steps: int, target: float | None) -> None:
@@ -32,7 +31,8 @@ class Limits(Callback):
             module = language_model_of(pl_module)
             assert module.loss is not None
             module.state.batch_loss = float(module.loss)
-            trainer.should_stop |= trainer.global_step > 0 and module.state.batch_loss < self.target
+            reached = trainer.global_step > 0 and module.state.batch_loss < self.target
+            trainer.should_stop |= trainer.strategy.reduce_boolean_decision(reached)  # of all processes
         self.on_train_start(trainer, pl_module)
 
 

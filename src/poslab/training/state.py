@@ -1,15 +1,12 @@
-"""Run state: what a checkpoint holds beside Lightning's own (weights, optimiser, schedule, counters of its loops), so
-that a run resumes to the bit and to the line."""
+"""Run state: the figures that a checkpoint holds beside Lightning's own (weights, optimizer, schedule, loops)."""
 
 import math
 import os
-import random
 import time
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from poslab.runs.folder import RunFolder
@@ -39,8 +36,8 @@ class RunState:
     """Progress and figures of a training, saved as one dict of plain values. Losses in nats per token."""
 
     step: int = 0
-    epoch: int = 0
-    batches: int = 0  # of the epoch
+    epochs: int = 0  # that are over
+    processes: int = 1
     tokens: int = 0  # trained on
     best_val_loss: float = math.inf  # of the validation that is best by `monitor`
     best_monitored: float = 0.0  # value of `monitor` there, lower is better; 0 where that is the loss
@@ -56,7 +53,7 @@ class RunState:
     clock: Stopwatch = field(default_factory=Stopwatch)  # time of the whole run
     training_clock: Stopwatch = field(default_factory=Stopwatch)  # without validations
     threads: int | None = None  # None: none so far. With another number of them, sums are rounded otherwise
-    random: list[dict[str, Any]] = field(default_factory=list)  # of each process, after its last training batch
+    random: dict[str, Any] = field(default_factory=dict)  # of rank zero's generators
     events: dict[str, int] = field(default_factory=dict)  # bytes of TensorBoard's files, by name
 
     @property
@@ -73,6 +70,15 @@ class RunState:
             return None
         return float(np.interp(0.9 * steps[-1], steps, losses)) - losses[-1]
 
+    def note_validation(self, step: int, loss: float, monitored: float, tokens: int) -> None:
+        """Keep the figures of a validation; the best is the lowest of `monitored` and, of these, of the loss."""
+        self.last_val_loss = self.validations[str(step)] = loss
+        better = (monitored, loss) < (self.best_monitored, self.best_val_loss)
+        if math.isfinite(loss) and (better or not self.best_step):
+            self.best_monitored, self.best_val_loss, self.best_step = monitored, loss, step
+            self.val_loss_tokens = tokens
+            self.improvements += 1
+
     def plain(self) -> dict[str, Any]:
         """Return the state as values that a checkpoint may hold."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -87,28 +93,6 @@ class RunState:
 
 
 _CLOCKS = ("clock", "training_clock")
-
-
-def random_states() -> dict[str, Any]:
-    """Return the state of every generator that a model or a scheme may draw from, in plain containers."""
-    name, keys, *rest = tuple(np.random.get_state(legacy=True))
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "python": random.getstate(),
-        "numpy": [name, torch.as_tensor(np.asarray(keys, dtype=np.int64)), *rest],
-    }
-
-
-def restore_random_states(states: dict[str, Any]) -> None:
-    """Set the generators to what `random_states` returned; GPUs that are not there any more are left out."""
-    torch.set_rng_state(states["torch"].cpu())
-    for device, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
-        torch.cuda.set_rng_state(state.cpu(), device)
-    version, internal, gauss = states["python"]
-    random.setstate((version, tuple(internal), gauss))
-    name, keys, *rest = states["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
 
 
 def rewind_events(run: RunFolder, sizes: dict[str, int]) -> None:

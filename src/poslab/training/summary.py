@@ -19,18 +19,16 @@ from poslab.config.fields import NOT_SHOWN
 from poslab.config.groups import flat
 from poslab.config.nodes import scheme_settings, shown
 from poslab.config.train import TrainConfig
-from poslab.data.module import DataModule
 from poslab.metric import perplexity
 from poslab.model.block import Attention
 from poslab.model.decoder import GPT
 from poslab.runs.summary import Summary
-from poslab.training.lightning_loops import batches_of_all_epochs
 from poslab.training.module import LanguageModel
 
 PACKAGES = ("poslab", "torch", "pytorch-lightning", "hydra-core", "tiktoken", "tensorboard")
 
 
-def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summary:
+def summarise(module: LanguageModel, trainer: Trainer) -> Summary:
     """Collect the figures and facts of a run that has just ended."""
     config, state = module.config, module.state
     counts = module.model.parameter_counts()
@@ -47,9 +45,8 @@ def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summ
         last_val_loss=_finite(state.last_val_loss),
         last_val_step=max(map(int, state.validations), default=None),
         late_fall=None if state.late_fall is None else _finite(state.late_fall),
-        untrained_losses=data.untrained_losses,
         last_val_perplexity=_finite(perplexity(state.last_val_loss)),
-        epochs=math.ceil(batches_of_all_epochs(trainer) / trainer.num_training_batches),
+        epochs=math.ceil((trainer.fit_loop.total_batch_idx + 1) / trainer.num_training_batches),
         steps=trainer.global_step,
         tokens=state.tokens,
         tokens_per_s=state.tokens_per_s,
@@ -59,16 +56,8 @@ def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summ
         params_trunk=counts["trunk"],
         params_scheme=counts["scheme"],
         context_length=config.model.context_length,
-        data=data.name,
-        data_sha256=data.sha256,
         init_from=config.settings.init_from,
         init_sha256=config.init_sha256,
-        vocabulary=data.vocabulary.name,
-        vocabulary_size=data.vocabulary.size,
-        train_tokens=data.train_tokens,
-        validation_tokens=data.validation_tokens,
-        test_tokens=data.test_tokens,
-        documents=data.documents,
         device=_device_name(trainer.strategy.root_device),
         threads=torch.get_num_threads(),
         precision=str(trainer.precision),
@@ -76,11 +65,11 @@ def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summ
         versions={"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         git_commit=commit,
         git_clean=clean,
-        training_length=data.training_length,
         solved_step=state.solved_step,
-        measures=module.scoring.measures,
+        processes=trainer.world_size,
         code_fingerprint=module.fingerprints["code_fingerprint"],
         scheme_fingerprint=module.fingerprints["scheme_fingerprint"],
+        **module.data.facts,
     )
 
 
