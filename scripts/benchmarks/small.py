@@ -19,7 +19,7 @@ from benchmarks.step import BARE, TUNED, step_seconds
 from poslab.config.files import CONFIGS
 from poslab.config.nodes import default_scheme
 from poslab.config.train import parse
-from poslab.training.module import LanguageModel
+from poslab.training.figures import TrainingFigures
 from poslab.training.train import train
 
 STEPS = 25  # at a time
@@ -91,19 +91,19 @@ def seconds_in_a_run(name: str, size: Size) -> tuple[list[float], list[float]]:
     of_run: list[float] = []
     of_loop: list[float] = []
     ended: list[float] = []
-    begin = LanguageModel.on_train_batch_start
+    begin = TrainingFigures.on_train_batch_start
 
-    def begin_after_the_loop_s(module: LanguageModel, *batch: Any) -> None:
+    def begin_after_the_loop_s(figures: TrainingFigures, *batch: Any) -> None:
         of_run.extend(time.perf_counter() - since for since in ended)
         of_loop.append(seconds(name, size, steps=1))
         ended[:] = [time.perf_counter()]
-        begin(module, *batch)
+        begin(figures, *batch)
 
     with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(CONFIGS), version_base="1.3"):
         own = (f"pos={ours()[name]}", "threads=1", f"trainer.max_steps={STEPS_OF_A_RUN}", f"run_dir={folder}/run")
         config = parse(compose("train", [*size.settings, *own]))
         with (
-            mock.patch.object(LanguageModel, "on_train_batch_start", begin_after_the_loop_s),
+            mock.patch.object(TrainingFigures, "on_train_batch_start", begin_after_the_loop_s),
             redirect_stdout(io.StringIO()),
         ):
             train(config)

@@ -28,7 +28,7 @@ from poslab.config.nodes import default_scheme
 from poslab.config.schema import OptimConfig
 from poslab.training.loss import language_model_loss
 from poslab.training.machine import keep_freed_memory
-from poslab.training.module import make_optimizer
+from poslab.training.optimizer import make_optimizer
 
 BARE = "torch nanoGPT loop"
 # What a rival's user can have as well: the setting that keeps freed memory, a fused optimiser, and a compiled model.

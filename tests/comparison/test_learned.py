@@ -18,12 +18,12 @@ from torch import Tensor
 
 from poslab import GPT
 from poslab.comparison.learned import drift, drift_table
-from poslab.data.module import TextDataModule
 from poslab.evaluation.pictures import draw
 from poslab.positions import Curves
 from poslab.runs.checkpoint_files import describe, read_checkpoint, save_weights, start_and_best
 from poslab.runs.evaluation import read_evaluation
 from poslab.runs.folder import RunFolder
+from poslab.training.data.text import TextDataModule
 from poslab.training.train import train
 
 
@@ -31,7 +31,7 @@ from poslab.training.train import train
 def untrained(pos: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """(weights, description) of a model."""
     config = smoke_config(pos)
-    data = TextDataModule(config.data, config.model.context_length, seed=1)
+    data = TextDataModule(config)
     model = GPT(config.pos, vocab_size=data.vocabulary.size, context_length=32, embed_dim=32, num_layers=2, num_heads=2)
     state = {f"model.{name}": weight for name, weight in model.state_dict().items()}
     return state, describe(config, data.corpus.vocabulary, data.corpus.sha256)

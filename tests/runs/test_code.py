@@ -105,7 +105,7 @@ def test_schemes_of_poslab_have_fingerprints_of_their_own(monkeypatch: pytest.Mo
         "training/module.py",
         "attention/kernels/blockwise.py",
     } <= inside
-    assert {"model/memory/segments.py", "tasks/base.py", "tasks/metric.py"} <= inside
+    assert {"model/memory/segments.py", "tasks/base.py", "metric.py"} <= inside
     assert not any(f"positions/{file}" in inside for file in files)
     assert "tasks/transcription.py" not in inside
 

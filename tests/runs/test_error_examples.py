@@ -15,13 +15,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 import poslab
-from poslab.data.task import TaskDataModule
-from poslab.evaluation.scoring import TaskScoring
 from poslab.evaluation.task_metrics import measure, wrong_answers
 from poslab.runs.error_examples import LOOKED_AT, read_wrong_answers
 from poslab.runs.summary import Summary
 from poslab.tasks import Task
 from poslab.tasks.transcription import Reverse
+from poslab.training.data.task import TaskDataModule
 from poslab.training.train import train
 
 REVERSE = Reverse(min_length=1, max_length=3, test_lengths=[3, 5], vocabulary=3)
@@ -82,7 +81,8 @@ def test_a_run_leaves_what_it_got_wrong(finished: Path) -> None:
 
 def test_solved_is_the_first_validation_that_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = iter([0.98, 0.99, 1.0])
-    monkeypatch.setattr("poslab.evaluation.scoring.proportions", lambda rows: {"exact": next(exact), "accuracy": 0.5})
+    figures = lambda *_: {"loss": 1.0, "exact": next(exact), "accuracy": 0.5}  # noqa: E731
+    monkeypatch.setattr(TaskDataModule, "validation_figures", figures)
     summary = train(compose_config(*TINY_TASK, "trainer=cpu", "trainer.max_steps=15", f"run_dir={tmp_path}/run"))
     assert summary.solved_step == 10
     assert summary.training_length == 4
@@ -120,7 +120,7 @@ def test_tensorboard_shows_an_example_in_columns(tmp_path: Path) -> None:
 def test_pictures_of_attention_know_where_tokens_stand() -> None:
     config = compose_config("data=addition", "data.coupled=true")
     assert isinstance(config.data, Task)
-    sample = TaskScoring(config, TaskDataModule(config.data, "", seed=1))
+    sample = TaskDataModule(config)
     assert sample.positions is not None
     assert len(sample.positions) == len(sample.prompt) <= 20
     assert sample.positions.tolist() != list(range(len(sample.prompt)))

@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from poslab import GPT
-from poslab.data.module import TextDataModule
 from poslab.runs.checkpoint_files import describe, save_weights
+from poslab.training.data.text import TextDataModule
 
 VOCAB, CONTEXT = 23, 12
 
@@ -51,7 +51,7 @@ def mean(values: list[float]) -> float:
 def make_run(folder: Path, *overrides: str) -> Path:
     """A run folder as training leaves it, but of random weights."""
     config = compose_config("experiment=smoke", "data.vocabulary=observed", *overrides)
-    data = TextDataModule(config.data, config.model.context_length, config.settings.seed)
+    data = TextDataModule(config)
     model = GPT(config.pos, vocab_size=data.vocabulary.size, **vars(config.model))
     enlarge(model)
     (folder / "checkpoints").mkdir(parents=True)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from poslab.training.state import RunState, random_states, restore_random_states
+from poslab.training.resume_points import random_states, restore_random_states
+from poslab.training.state import RunState
 
 
 @pytest.mark.parametrize(

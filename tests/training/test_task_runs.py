@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -18,10 +19,8 @@ from torch.nn import functional as F
 
 import poslab
 from poslab import GPT
-from poslab.data.task import TaskDataModule
 from poslab.errors import SettingError
 from poslab.evaluation.files import own_task
-from poslab.evaluation.scoring import TaskScoring
 from poslab.evaluation.task_metrics import chance, measure, score_answers
 from poslab.runs import code
 from poslab.runs.checkpoint import load_checkpoint
@@ -35,7 +34,9 @@ from poslab.tasks.base import IGNORED
 from poslab.tasks.bits import Majority
 from poslab.tasks.recall import DistantRecall, Recall
 from poslab.tasks.transcription import Copy, Reverse
-from poslab.training.loss import language_model_loss, loss_in_segments
+from poslab.training.data.stream import loss_in_segments
+from poslab.training.data.task import TaskDataModule
+from poslab.training.loss import language_model_loss
 from poslab.training.train import train
 
 REVERSE = Reverse(min_length=1, max_length=3, test_lengths=[3, 5], vocabulary=3, batch_size=32)
@@ -47,6 +48,12 @@ RECALL = Recall(min_length=6, max_length=8, test_lengths=[8], pairs=2, keys=3, v
 DISTANT = DistantRecall(
     min_length=4, max_length=12, test_lengths=[9, 12], facts=2, keys=3, values=2, noise=1, lead=3, batch_size=32
 )
+
+
+def data_of(task: Task, seed: int) -> TaskDataModule:
+    return TaskDataModule(replace(compose_config("data=copy", f"seed={seed}"), data=task))
+
+
 TASKS = {"reverse": REVERSE, "addition": SUM, "recall": RECALL, "distant_recall": DISTANT}
 
 
@@ -190,21 +197,18 @@ def test_only_targets_are_learned() -> None:
 
 
 def test_a_run_reads_the_batches_of_its_seed_step_by_step() -> None:
-    batches = TaskDataModule(SUM, "", seed=3).train_dataloader()
+    batches = data_of(SUM, seed=3).train_dataloader()
     for step, batch in enumerate(islice(batches, 5)):
         assert batch.positions is not None
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(batch, SUM.training(3, step), strict=True))
 
 
 def test_validation_is_in_range_and_the_same_in_all_runs() -> None:
-    numbers: list[int] = []
-    for first, second in zip(
-        TaskDataModule(REVERSE, "", 1).val_dataloader(), TaskDataModule(REVERSE, "", 2).val_dataloader(), strict=True
-    ):
-        assert torch.equal(first[1].tokens, second[1].tokens)
-        assert first[1].tokens.shape[1] <= REVERSE.tokens(REVERSE.max_length)
-        numbers += first[0].tolist()
-    assert numbers == list(range(3 * 64))
+    first, second = (list(data_of(REVERSE, seed).val_dataloader()) for seed in (1, 2))
+    for one, other in zip(first, second, strict=True):
+        assert torch.equal(one.tokens, other.tokens)
+        assert one.tokens.shape[1] <= REVERSE.tokens(REVERSE.max_length)
+    assert [len(one.tokens) for one in first] == [64] * 3
 
 
 @pytest.fixture(scope="module")
@@ -253,11 +257,11 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Validate every step, with COURSE as the results."""
     course = iter(COURSE)
 
-    def validation(self: TaskScoring, rows: object) -> dict[str, float]:
+    def figures(self: TaskDataModule, sums: Tensor) -> dict[str, float]:
         loss, exact = next(course)
         return {"loss": loss, "exact": exact, "accuracy": 0.5}
 
-    monkeypatch.setattr(TaskScoring, "validation", validation)
+    monkeypatch.setattr(TaskDataModule, "validation_figures", figures)
 
 
 def scripted_run(folder: Path, *overrides: str) -> Summary:

@@ -18,7 +18,8 @@ class TrainingFigures(Callback):
     """
 
     def __init__(self) -> None:
-        self._rates: dict[str, float] = {}  # of this step: the schedule is advanced before the batch ends
+        # Of the step that this batch ends, if it does: the schedule is advanced before its end.
+        self._rates: dict[str, float] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         trainer.log_every_n_steps = min(trainer.log_every_n_steps, int(trainer.num_training_batches))
@@ -40,9 +41,10 @@ class TrainingFigures(Callback):
         state.tokens += batch[0].numel() * trainer.world_size
         assert module.loss is not None
         state.batch_losses.append(module.loss)
-        if step % trainer.log_every_n_steps and not trainer.should_stop:
+        rates, self._rates = self._rates, {}
+        if not rates or (step % trainer.log_every_n_steps and not trainer.should_stop):
             return
-        figures = {"loss": module.loss, "gradient_norm": module.gradient_norm, **self._rates}
+        figures = {"loss": module.loss, "gradient_norm": module.gradient_norm, **rates}
         figures["tokens_per_s"] = state.tokens_per_s
         plain = {f"train/{name}": float(figure) for name, figure in figures.items() if figure is not None}
         for logger in trainer.loggers:

@@ -67,9 +67,8 @@ def open_run_to_resume(config: TrainConfig, world_size: int) -> Iterator[Resumed
 
     Raises SettingError where the run is finished and `config` doesn't ask for more, or can't resume.
     """
-    begins_with = initial_fields(config.settings.init_from)
     if config.settings.resume is None:
-        yield ResumedRun(None, None, RunState(), None, [], begins_with)
+        yield ResumedRun(None, None, RunState(), None, [], initial_fields(config.settings.init_from))
         return
     with old_run_folder(Path(os.path.expanduser(str(config.settings.resume)))) as folder:
         checkpoint, content, notes = newest_intact(folder)
@@ -79,7 +78,7 @@ def open_run_to_resume(config: TrainConfig, world_size: int) -> Iterator[Resumed
             problem = f"it is finished, but has no {folder.last.name} to resume from; starting over would overwrite it"
             raise SettingError("resume", folder, problem)
         else:
-            yield ResumedRun(folder, None, RunState(), None, notes, begins_with)
+            yield ResumedRun(folder, None, RunState(), None, notes, initial_fields(config.settings.init_from))
 
 
 def _from_checkpoint(

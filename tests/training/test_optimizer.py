@@ -1,4 +1,4 @@
-"""Optimiser: groups of parameters, the schedule, and clipping."""
+"""Optimizer: groups of parameters, the schedule, and clipping."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ import torch
 from common import SCHEMES, compose_config, make_scheme
 
 from poslab import GPT
-from poslab.training.module import clip_gradients, learning_rate_factor, make_optimizer, parameter_groups
+from poslab.training.optimizer import clip_gradients, learning_rate_factor, make_optimizer, parameter_groups
 
 
 def test_learning_rate() -> None:

@@ -1,25 +1,21 @@
-"""The data module of a text: which windows train and validate, in which order, and texts too short for one;
-and losses of the uniform, unigram and bigram models, against counting in Python."""
+"""The data module of a text: which windows train and validate, in which order, and texts too short for one."""
 
-import math
 import multiprocessing
-from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
+from common import compose_config
 from corpora import VERDICT
-from hypothesis import given
-from hypothesis import strategies as st
 
-from poslab.config.schema import DataConfig
-from poslab.data.module import TextDataModule, untrained_losses
 from poslab.errors import SettingError
+from poslab.training.data.text import TextDataModule
 
 
 def module_of(path: Path, cache: Path, context_length: int = 256, seed: int = 1, **settings: object) -> TextDataModule:
-    return TextDataModule(DataConfig(str(path), cache_dir=str(cache), **settings), context_length, seed)
+    given = [f"data.{name}={value}" for name, value in {"path": path, "cache_dir": cache, **settings}.items()]
+    own = (f"model.context_length={context_length}", f"seed={seed}")
+    return TextDataModule(compose_config("data=text", "data.stride=null", *given, *own))
 
 
 def test_split_comes_before_windows(tmp_path: Path) -> None:
@@ -65,36 +61,3 @@ def test_text_too_short_for_a_window(context_length: int, tmp_path: Path) -> Non
     assert len(module_of(VERDICT, tmp_path, 532).validation_windows) == 2
     with pytest.raises(SettingError, match=r"test part .* has only"):
         module_of(VERDICT, tmp_path, 32, test_share=0.001)
-
-
-VOCABULARY = 7
-texts = st.lists(st.integers(0, VOCABULARY - 1), min_size=2, max_size=60)
-
-
-def by_counting(train: list[int], validation: list[int]) -> dict[str, float]:
-    tokens, pairs = Counter(train), Counter(pairwise(train))
-    contexts = Counter(train[:-1])
-
-    def unigram(token: int) -> float:
-        return (tokens[token] + len(tokens) / VOCABULARY) / (len(train) + len(tokens))
-
-    def bigram(before: int, token: int) -> float:
-        followers = len({pair for pair in pairs if pair[0] == before})
-        if not followers:
-            return unigram(token)
-        return (pairs[before, token] + followers * unigram(token)) / (contexts[before] + followers)
-
-    for before in range(VOCABULARY):
-        assert sum(bigram(before, token) for token in range(VOCABULARY)) == pytest.approx(1)
-    predicted = list(pairwise(validation))
-    return {
-        "uniform": math.log(VOCABULARY),
-        "unigram": -sum(math.log(unigram(token)) for _, token in predicted) / len(predicted),
-        "bigram": -sum(math.log(bigram(*pair)) for pair in predicted) / len(predicted),
-    }
-
-
-@given(texts, texts)
-def test_untrained_losses_are_those_of_counting(train: list[int], validation: list[int]) -> None:
-    losses = untrained_losses(torch.tensor(train), torch.tensor(validation, dtype=torch.int32), VOCABULARY)
-    assert losses == pytest.approx(by_counting(train, validation))
