@@ -8,6 +8,8 @@ import sys
 import warnings
 from typing import Any
 
+from poslab.errors import SettingError
+
 _VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID")  # of torchrun, Lightning and srun, in the order that Lightning has
 
 
@@ -25,18 +27,22 @@ def quiet_other_processes() -> None:
         warnings.simplefilter("ignore")
 
 
-def launched(devices: int | str) -> dict[str, int]:
-    """Return devices of each machine and machines, by the names of Lightning's settings, where the devices are left
-    open ("auto") and torchrun or srun has started the processes: Lightning would take one CPU."""
-    if devices != "auto":
-        return {}
+def launched(devices: object) -> dict[str, int]:
+    """Return devices of each machine and machines, by the names of Lightning's settings, where torchrun or srun has
+    started the processes: Lightning would take one CPU. {} where Lightning starts them.
+
+    Raises SettingError where the setting `devices` names others.
+    """
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        local = int(os.environ["LOCAL_WORLD_SIZE"])
-        return {"devices": local, "num_nodes": int(os.environ["WORLD_SIZE"]) // local}
-    if _by_srun():
-        nodes = int(os.environ.get("SLURM_NNODES", 1))
-        return {"devices": int(os.environ["SLURM_NTASKS"]) // nodes, "num_nodes": nodes}
-    return {}
+        by, local, size = "torchrun", int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
+    elif _by_srun():
+        by, size = "srun", int(os.environ["SLURM_NTASKS"])
+        local = size // int(os.environ.get("SLURM_NNODES", 1))
+    else:
+        return {}
+    if str(devices) not in ("auto", "-1", str(local)):
+        raise SettingError("trainer.devices", devices, f"{by} has started {local} on each machine, and decides")
+    return {"devices": local, "num_nodes": size // local}
 
 
 def launcher_plugins() -> list[Any]:

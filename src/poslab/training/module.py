@@ -31,7 +31,7 @@ class LanguageModel(LightningModule):
         self.fingerprints = fingerprints(config.pos)
         self.state = RunState()
         self.figures: dict[str, float] = {}  # of the last validation, beside its loss
-        self._sums: Tensor | None = None  # of the validation under way
+        self._sums = torch.zeros(data.number_of_sums, dtype=torch.float64)  # of the validation under way
         # Of the last batch and step; tensors, because reading them waits for the device.
         self.loss: Tensor | None = None
         self.gradient_norm: Tensor | None = None  # before clipping
@@ -50,15 +50,16 @@ class LanguageModel(LightningModule):
         return each / fewer if batch_index >= batches - fewer else 1.0
 
     def on_validation_epoch_start(self) -> None:
-        self._sums = None
+        self._sums.zero_()
 
     def validation_step(self, batch: Any, batch_index: int) -> None:
-        sums = self.data.validation_sums(self.model, batch)
-        self._sums = sums if self._sums is None else self._sums + sums
+        if not self.data.judges_none:
+            self._sums += self.data.validation_sums(self.model, batch)
 
     def on_validation_epoch_end(self) -> None:
-        assert self._sums is not None
-        sums = self.trainer.strategy.reduce(self._sums.to(self.device), reduce_op="sum").cpu()
+        sums = self._sums
+        if self.trainer.world_size > 1:
+            sums = self.trainer.strategy.reduce(sums.to(self.device), reduce_op="sum").cpu()
         self.figures = self.data.validation_figures(sums)
         loss, state = self.figures.pop(LOSS), self.state
         state.note_validation(self.global_step, loss, self.data.monitored(self.figures), int(sums[1]))

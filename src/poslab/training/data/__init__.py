@@ -42,12 +42,14 @@ class DataModule(LightningDataModule):
     order: ResumableSampler  # of training
     training_length: int  # tokens, or of a task the length, of the longest text of training
     figures: ClassVar[tuple[Metric, ...]]
+    number_of_sums: ClassVar[int] = 2
     measures: list[Metric]
     prompt: list[int]
     positions: Tensor | None = None
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__()
+        self.judges_none = False  # of the batches of a validation, because other processes judge them all
         self.config = config
 
     @property
@@ -115,8 +117,11 @@ class DataModule(LightningDataModule):
 
     def own(self, batches: Sequence[Any]) -> Sequence[Any]:
         """Return this process's share of the batches of a validation, of which each is judged once."""
-        trainer = self.trainer
-        return batches if trainer is None else batches[trainer.global_rank :: trainer.world_size]
+        if self.trainer is None:
+            return batches
+        share = batches[self.trainer.global_rank :: self.trainer.world_size]
+        self.judges_none = not share
+        return share or batches[:1]  # without any, Lightning would leave out the validation in this process alone
 
     def state_dict(self) -> dict[str, int]:
         """Return the place in the data, between two batches or after an epoch's last one."""

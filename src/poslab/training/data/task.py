@@ -40,6 +40,7 @@ class TaskDataModule(DataModule):
     """
 
     figures = SHARES
+    number_of_sums = 5
     in_segments = False
 
     def __init__(self, config: TrainConfig) -> None:
