@@ -7,7 +7,7 @@ import hydra
 import torch
 
 from poslab.config.files import CONFIGS, require_writable, safe_name, write_whole
-from poslab.config.nodes import TARGET, is_task, shown, with_settings
+from poslab.config.nodes import TARGET, shown, with_settings
 from poslab.config.schema import DataConfig
 from poslab.config.schemes import node_of
 from poslab.config.scripts import ExplainConfig
@@ -106,8 +106,7 @@ def _trained(label: str, checkpoint: Checkpoint, config: ExplainConfig) -> Model
 
 def _probe_data(checkpoint: Checkpoint, allow_code: bool) -> ProbeData:
     """Return probe data of the data that it was trained on. Raises UserError where these are gone."""
-    node = checkpoint.config.get("data") or {}
-    if is_task(node):
+    if "path" not in (checkpoint.config.get("data") or {"path": None}):
         return of_task(own_task(checkpoint, allow_code), checkpoint.model)
     text = own_text(checkpoint)
     return of_text(text.name, text.tokens, checkpoint.model, text.ends)

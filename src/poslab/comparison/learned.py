@@ -8,7 +8,6 @@ from torch import Tensor
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group
-from poslab.config.nodes import is_task
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_task, own_text
 from poslab.evaluation.pictures import LEGIBLE, attention_figure, attention_maps, draw
@@ -84,7 +83,7 @@ def _read(run: Run, checkpoint: Checkpoint, sentence: str | None, allow_code: bo
         if not ids:
             raise SettingError("sentence", sentence, "has no tokens")
         return torch.tensor(ids[:longest]), None
-    if not is_task(run.config["data"]):
+    if run.text_path:
         return own_text(checkpoint).tokens[:longest].to(torch.int64), None
     example = legible_example(own_task(checkpoint, allow_code))
     positions = None if example.positions is None else example.positions[0, :longest]

@@ -21,7 +21,6 @@ from poslab.comparison.task_report import wrong_by_length
 from poslab.comparison.tasks import task_runs
 from poslab.config.contrasts import read_registrations
 from poslab.config.files import require_writable
-from poslab.config.nodes import is_task
 from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_run, evaluation_seconds
@@ -112,7 +111,7 @@ def read_folders(config: CompareConfig) -> RunSource:
 
 def _evaluations(runs: Sequence[Run], allow_code: bool) -> tuple[dict[Path, Evaluation], dict[Path, str]]:
     """Return evaluations, measured now where they were missing, and notes on runs without, by folder of the run."""
-    runs = [run for run in runs if not run.diverged and not is_task(run.config["data"])]  # tasks are tested by training
+    runs = [run for run in runs if not run.diverged and run.text_path]  # tasks are tested by training
     known = {run.folder: read_evaluation(run.folder, run.summary.data_sha256) for run in runs}
     evaluations = {folder: evaluation for folder, evaluation in known.items() if evaluation is not None}
     missing, notes = [run for run in runs if run.folder not in evaluations], {}

@@ -9,7 +9,6 @@ from poslab.comparison.groups import Group
 from poslab.config.command_line import command_line
 from poslab.config.fields import NOT_REPEATED, Role
 from poslab.config.groups import role_of
-from poslab.config.nodes import is_task
 from poslab.runs.load import Run
 
 NOT_RECORDED = "not recorded"
@@ -60,7 +59,7 @@ def facts(runs: Sequence[Run]) -> dict[str, str]:
         "sha256 of the text": all_of("data_sha256"),
     }
     reach = "trained to"
-    if all(is_task(run.config["data"]) for run in runs):
+    if not any(run.text_path for run in runs):
         reach = "a context of"
         data = {"task": f"{all_of('data')}, lengths of training up to {all_of('training_length')}"}
         data["sha256 of the task"] = all_of("data_sha256")

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from poslab.comparison.compare import Comparison
-from poslab.config.nodes import is_task
 from poslab.metric import Metric
 from poslab.runs.load import Run
 
@@ -83,4 +82,4 @@ class TaskRuns:
 def task_runs(title: str, comparison: Comparison) -> TaskRuns | None:
     """Return the compared runs as those of a task, or None if they are of a text, or have no metric by length."""
     task = TaskRuns(title, {group.label: group.runs for group in comparison.groups})
-    return task if is_task(task.first.config["data"]) and task.measures else None
+    return task if not task.first.text_path and task.measures else None

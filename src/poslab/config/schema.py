@@ -7,7 +7,7 @@ group `pos`, and a task likewise that of the group `data`.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import tiktoken
@@ -15,10 +15,10 @@ from omegaconf import OmegaConf
 
 from poslab.config.contrasts import Contrast, Published
 from poslab.config.fields import Limited, Role, setting
-from poslab.config.files import BUNDLED_DATA, check_corpus, find_files, python_library
+from poslab.config.files import BUNDLED_DATA, check_corpus, find_files, python_library, text_name
 from poslab.config.limits import MOST_REMEMBERED, MOST_THREADS
 from poslab.errors import SettingError, UserError, require_at_least, require_one_of
-from poslab.metric import LAST_TOKENS_LOSS, LOSS
+from poslab.metric import LAST_TOKENS_LOSS, LOSS, PERPLEXITY
 
 if TYPE_CHECKING:
     from poslab.positions import ModelShape
@@ -120,7 +120,25 @@ class DataConfig(Limited):
 
     module: ClassVar[str] = "poslab.training.data.text.TextDataModule"
     module_in_segments: ClassVar[str] = "poslab.training.data.stream.StreamDataModule"
+    figures: ClassVar[tuple[str, ...]] = (PERPLEXITY.name,)  # of a validation, beside the loss
     compared_by: ClassVar[tuple[str, ...]] = (LOSS, LAST_TOKENS_LOSS)  # metrics of runs, the usual one first
+    test_lengths: ClassVar[tuple[int, ...]] = ()  # at which it is tested anyhow
+    longest_text: ClassVar[int | None] = None  # of training, in tokens; None: a whole context
+
+    @property
+    def name(self) -> str:
+        return text_name(self.path)
+
+    @property
+    def node(self) -> dict[str, Any]:
+        """The settings in plain values; by the absolute path, because a run may be resumed in another folder."""
+        return asdict(self) | {"path": os.path.abspath(os.path.expanduser(self.path))}
+
+    def check(self, context_length: int, positions: int | None, remembers: bool = False) -> None:
+        """Raise SettingError where a model that remembers would not read on where it was."""
+        if remembers and self.order != "stream":
+            problem = "must be stream: by model.memory_length or model.retrieval, a row remembers what it read before"
+            raise SettingError("order", self.order, problem)
 
     @property
     def in_segments(self) -> bool:
@@ -163,7 +181,7 @@ class TrainerConfig(Limited):
     """Settings of pytorch_lightning.Trainer under their own names."""
 
     accelerator: str = setting("auto", role=Role.ROUNDING, choices=ACCELERATORS)
-    devices: Any = setting("auto", role=Role.SPEED)  # processes share each batch: the training is the same
+    devices: Any = setting("auto", role=Role.SPEED)
     num_nodes: int = setting(1, role=Role.SPEED, least=1)
     strategy: str = setting("auto", role=Role.SPEED)
     precision: str = setting("32-true", choices=PRECISIONS)

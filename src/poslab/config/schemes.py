@@ -77,8 +77,3 @@ def parse_task(node: Mapping[str, Any]) -> Task:
         problem = "must be derived from poslab.tasks.Task, with @dataclass(frozen=True, kw_only=True)"
         raise SettingError(option, target, problem)
     return typed(task, settings, "data")
-
-
-def node_of_task(task: Task) -> dict[str, Any]:
-    """Return the node of a task, the inverse of `parse_task`."""
-    return {TARGET: full_name(type(task))} | dataclasses.asdict(task)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from poslab.config.contrasts import Contrast, parse_contrast
 from poslab.config.fields import Role, typed
-from poslab.config.files import text_name
 from poslab.config.groups import GROUPS, role_of
 from poslab.config.nodes import TARGET, chosen, given_of, is_task, shown, training_of_scheme
 from poslab.config.schema import (
@@ -26,9 +24,9 @@ from poslab.config.schema import (
     Settings,
     TrainerConfig,
 )
-from poslab.config.schemes import node_of, node_of_task, parse_scheme, parse_task
+from poslab.config.schemes import node_of, parse_scheme, parse_task
 from poslab.errors import SettingError, require_one_of
-from poslab.metric import LOSS, PERPLEXITY, SHARES
+from poslab.metric import LOSS
 from poslab.positions import PositionScheme
 from poslab.positions.contract import check_memory, check_sizes
 from poslab.tasks import Task
@@ -64,7 +62,12 @@ class TrainConfig:
     @cached_property
     def data_name(self) -> str:
         """Name of the data in summaries."""
-        return self.data.name if isinstance(self.data, Task) else text_name(self.data.path)
+        return self.data.name
+
+    @property
+    def text_path(self) -> str | None:
+        """Where the text is; None for fresh examples of a task."""
+        return getattr(self.data, "path", None)
 
     @property
     def data_module(self) -> str:
@@ -75,7 +78,7 @@ class TrainConfig:
     @property
     def test_lengths(self) -> list[int]:
         """Lengths at which the best weights are tested."""
-        return getattr(self.data, "test_lengths", self.evaluation.lengths)
+        return list(self.data.test_lengths) or self.evaluation.lengths
 
     @cached_property
     def scheme_settings(self) -> dict[str, Any]:
@@ -85,11 +88,7 @@ class TrainConfig:
     @property
     def plain(self) -> dict[str, Any]:
         """Settings as nested dicts of plain values, in the shape of the yaml files, without those of the command."""
-        groups = {name: dataclasses.asdict(getattr(self, name)) for name in GROUPS}
-        if isinstance(self.data, Task):
-            groups["data"] = node_of_task(self.data)
-        else:  # a run may be resumed in another folder
-            groups["data"]["path"] = os.path.abspath(os.path.expanduser(self.data.path))
+        groups = {name: dataclasses.asdict(getattr(self, name)) for name in GROUPS} | {"data": self.data.node}
         settings = {k: v for k, v in vars(self.settings).items() if role_of(k) is not Role.COMMAND}
         provenance = {name: value for name in PROVENANCE_FIELDS if (value := getattr(self, name))}
         return {"pos": node_of(self.pos), **groups, **settings, **provenance}
@@ -123,12 +122,12 @@ def parse(
     Raises SettingError for the first setting that is unknown, of the wrong type or impossible.
     """
     plain = resolved(config) if isinstance(config, DictConfig) else config
-    task = parse_task(plain["data"]) if is_task(plain.get("data")) else None
-    schemas = {name: schema for name, schema in GROUPS.items() if task is None or name != "data"}
-    parsed: dict[str, Any] = {name: typed(schema, plain.get(name, {}), name) for name, schema in schemas.items()}
-    if task is not None:
-        parsed["data"] = task
-        parsed["model"].longest_text = min(task.reach(task.lengths[-1]), parsed["model"].context_length)
+    parsed: dict[str, Any] = {
+        name: parse_task(plain[name]) if is_task(plain.get(name)) else typed(schema, plain.get(name, {}), name)
+        for name, schema in GROUPS.items()
+    }
+    if (longest := parsed["data"].longest_text) is not None:
+        parsed["model"].longest_text = min(longest, parsed["model"].context_length)
     scheme = parse_scheme(chosen(plain["pos"], given_of(overrides or ())))
     if not scheme.overrides("tables"):  # it learns nothing that could move faster: with any factor the same run
         parsed["optim"].position_learning_rate_factor = 1.0
@@ -154,20 +153,15 @@ def _check_model(config: TrainConfig) -> None:
 
 def _check_data(config: TrainConfig) -> None:
     """Raise SettingError where the model can't read the data, or a setting is not of these data."""
-    data, model, last = config.data, config.model, config.evaluation.last
-    if last is not None and last > model.context_length:
-        raise SettingError("evaluation.last", last, f"must be at most model.context_length={model.context_length}")
-    figures = SHARES if isinstance(data, Task) else (PERPLEXITY,)
-    require_one_of([LOSS, *(figure.name for figure in figures)], monitor=config.settings.monitor)
-    if not isinstance(data, Task):
-        if model.reach and data.order != "stream":
-            problem = "must be stream: by model.memory_length or model.retrieval, a row remembers what it read before"
-            raise SettingError("data.order", data.order, problem)
-        return
+    data, model, evaluation = config.data, config.model, config.evaluation
+    if evaluation.last is not None and evaluation.last > model.context_length:
+        problem = f"must be at most model.context_length={model.context_length}"
+        raise SettingError("evaluation.last", evaluation.last, problem)
+    require_one_of([LOSS, *data.figures], monitor=config.settings.monitor)
+    if evaluation.lengths and data.test_lengths:
+        problem = "are lengths of windows over a text; a task is tested at data.test_lengths"
+        raise SettingError("evaluation.lengths", evaluation.lengths, problem)
     try:
         data.check(model.context_length, config.pos.max_length(model.shape), remembers=model.reach > 0)
     except SettingError as error:
         raise error.prefixed("data") from None
-    if config.evaluation.lengths:
-        problem = "are lengths of windows over a text; a task is tested at data.test_lengths"
-        raise SettingError("evaluation.lengths", config.evaluation.lengths, problem)

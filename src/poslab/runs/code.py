@@ -16,9 +16,8 @@ from typing import Any
 
 from poslab.config.fields import full_name
 from poslab.config.nodes import targets
-from poslab.config.schemes import classes, node_of_task
+from poslab.config.schemes import classes
 from poslab.positions import PositionScheme
-from poslab.tasks import Task
 
 _ROOT = Path(__file__).parents[1]
 _PACKAGES = ("attention", "data", "model", "training")  # decide a result, whatever the scheme and the task
@@ -81,10 +80,10 @@ def fingerprints(scheme: PositionScheme) -> dict[str, str | None]:
     return {"code_fingerprint": code_fingerprint(), "scheme_fingerprint": scheme_fingerprint(*classes(scheme))}
 
 
-def task_sha256(task: Task) -> str:
+def task_sha256(task: Any) -> str:
     """Return the sha256 of what decides a task's examples: its class, its settings and its source."""
     kind: Any = type(task)
-    content = [node_of_task(task), scheme_fingerprint(kind)]
+    content = [task.node, scheme_fingerprint(kind)]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -104,7 +104,7 @@ def differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
 def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:
     """Return settings and facts that must be equal for two runs to differ only in their scheme, flat."""
     settings = flat(run.config, without=NOT_COMPARED)
-    facts = ["data_sha256", "params_trunk", "vocabulary_size"]
+    facts = ["data_sha256", "params_trunk", "vocabulary_size", "processes"]
     facts += ["train_tokens", "validation_tokens", "test_tokens", "val_loss_tokens"]
     facts += [] if settings.get("early_stopping_patience") else ["steps"]
     held_out = "none" if run.summary.test_loss is None else "measured"  # or losses of a test would meet validations'

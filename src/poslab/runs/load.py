@@ -34,6 +34,12 @@ class Run:
         return f"{first}it diverged, by step {self.summary.steps}"
 
     @property
+    def text_path(self) -> str | None:
+        """Return where the text was; None for a run on fresh examples of a task."""
+        path = self.config["data"].get("path")
+        return None if path is None else str(path)
+
+    @property
     def seed(self) -> int:
         return self.summary.seed
 

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from poslab.config.fields import MAY_CHANGE, Role
 from poslab.config.groups import flat, names, role_of
-from poslab.config.nodes import chosen, given_of, given_settings, is_task, part_of, targets, with_settings
+from poslab.config.nodes import chosen, given_of, given_settings, part_of, targets, with_settings
 from poslab.config.schemes import node_of, parse_scheme
 from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, parse, resolved
 from poslab.errors import SettingError, as_typed
@@ -60,7 +60,7 @@ def _read_settings(folder: Path) -> tuple[dict[str, Any], str | None, list[str] 
         own.pop(field, None)
     # Where this run writes is where it is now, whatever its configuration says.
     own |= {"run_dir": None, "resume": str(folder)}
-    if not is_task(own["data"]):
+    if "path" in own["data"]:
         own["data"] = own["data"] | {"cache_dir": None}
     return own, pos_name, overrides
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from poslab.config.nodes import default_scheme, is_task
+from poslab.config.nodes import default_scheme
 from poslab.errors import UserError, as_typed
 from poslab.metric import LOSS, Metric
 from poslab.runs.evaluation import Evaluation
@@ -209,7 +209,7 @@ class _Section:
             figures |= {(name, length, None): summary.metrics[name][str(length)] for length in run.lengths(name)}
         figures |= {(f"{name}_loss", None, None): loss for name, loss in summary.untrained_losses.items()}
         figures |= {(name, None, None): getattr(summary, name) for name in _FACTS}
-        if is_task(run.config["data"]):
+        if not run.text_path:
             solved = summary.solved_step is not None
             figures["solved", None, None] = float(solved)
             figures["steps_to_solve", None, None] = summary.solved_step if solved else summary.steps

@@ -25,7 +25,6 @@ from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import SWEEP, RunFolder, failure_in
 from poslab.runs.summary import Summary
 from poslab.signals import Interrupted, deaf_to_interrupts, end_with_parent, raise_on_signals
-from poslab.tasks import Task
 
 
 class JobFiles:
@@ -152,9 +151,8 @@ def _evaluate(config: TrainConfig) -> None:
     from poslab.evaluation.files import evaluate_run
 
     compute_on(config.settings.threads)
-    run, wanted = _folder(config), config.evaluation
+    run, wanted, path = _folder(config), config.evaluation, config.text_path
     lengths = unmeasured_lengths(run.path, wanted)
-    path = None if isinstance(config.data, Task) else config.data.path
     evaluation = evaluate_run(run.path, lengths, wanted.stride, wanted.last, data_path=path, allow_code=True)
     summary = Summary.read(run.summary)
     replace(summary, metrics=summary.metrics | evaluation.metrics).write(run.summary)

@@ -25,7 +25,6 @@ from poslab.runs.folder import RUNS, RunFolder
 from poslab.runs.initial import initial_fields
 from poslab.runs.load import Run, read_run
 from poslab.runs.plan import PlannedGroup, group_keys, merged, settings_sha256
-from poslab.tasks import Task
 
 EXTENDED = "holds another run by now, as one that was extended; move it, and this job is trained"
 # Files are read once for all jobs of a sweep.
@@ -104,7 +103,7 @@ def _recorded(config: TrainConfig) -> tuple[str, dict[str, Any], str, str | None
     """Return what the run will record: the name of its scheme, its settings with what tells apart the weights that it
     begins with, the sha256 of the data, and the fingerprint of the scheme."""
     plain = replace(config, **_initial_fields(config.settings.init_from)).plain
-    data = task_sha256(config.data) if isinstance(config.data, Task) else _text_fingerprint(config.data.path)
+    data = _text_fingerprint(config.text_path) if config.text_path else task_sha256(config.data)
     return config.pos_name, plain, data, fingerprints(config.pos)["scheme_fingerprint"]
 
 

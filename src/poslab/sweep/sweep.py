@@ -14,8 +14,8 @@ from omegaconf import DictConfig
 from poslab.config.command_line import command_line
 from poslab.config.contrasts import checked_contrasts, register
 from poslab.config.files import require_writable
-from poslab.distributed import launch
 from poslab.errors import UserError
+from poslab.processes import launched
 from poslab.processors import available
 from poslab.report.terminal import clock, table
 from poslab.runs.folder import RunFolder
@@ -30,8 +30,8 @@ def run_sweep(
     combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader, launcher: Launcher
 ) -> bool:
     """Run every combination that isn't finished, and return whether all are now. Raises UserError if none can run."""
-    if (here := launch()).size > 1:
-        problem = f"{here.launcher} has started {here.size} processes, of which each would run the sweep"
+    if launched("auto").get("devices", 1) > 1:
+        problem = "torchrun or srun has started several processes, of which each would run the sweep"
         raise UserError(f"-m: {problem}; hydra/launcher=... starts jobs, trainer.devices=... processes of each")
     jobs = list_jobs(combinations, config, loader)
     if all(job.problem for job in jobs):

@@ -13,8 +13,8 @@ from __future__ import annotations
 import hashlib
 import re
 import string
-from dataclasses import dataclass, fields
-from typing import ClassVar, NamedTuple
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -115,6 +115,18 @@ class Task:
         return {}
 
     # What follows from it.
+
+    figures: ClassVar[tuple[str, ...]] = tuple(metric.name for metric in SHARES)  # of a validation, beside the loss
+
+    @property
+    def node(self) -> dict[str, Any]:
+        """The class and its settings in plain values."""
+        return {"_target_": f"{type(self).__module__}.{type(self).__qualname__}"} | asdict(self)
+
+    @property
+    def longest_text(self) -> int:
+        """The positions that the longest examples of training need."""
+        return self.reach(self.lengths[-1])
 
     @property
     def compared_by(self) -> tuple[str, ...]:

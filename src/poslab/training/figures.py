@@ -17,12 +17,13 @@ class TrainingFigures(Callback):
     resumes there would lack these figures.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, every: int) -> None:
+        self._every = every
         # Of the step that this batch ends, if it does: the schedule is advanced before its end.
         self._rates: dict[str, float] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        trainer.log_every_n_steps = min(trainer.log_every_n_steps, int(trainer.num_training_batches))
+        self._every = min(self._every, int(trainer.num_training_batches))
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         language_model_of(pl_module).state.training_clock.start()
@@ -42,7 +43,7 @@ class TrainingFigures(Callback):
         assert module.loss is not None
         state.batch_losses.append(module.loss)
         rates, self._rates = self._rates, {}
-        if not rates or (step % trainer.log_every_n_steps and not trainer.should_stop):
+        if not rates or (step % self._every and not trainer.should_stop):
             return
         figures = {"loss": module.loss, "gradient_norm": module.gradient_norm, **rates}
         figures["tokens_per_s"] = state.tokens_per_s

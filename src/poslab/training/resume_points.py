@@ -25,9 +25,10 @@ class ResumePoints(Checkpoint):
     asks for an end, which then comes at once. Gradients that are accumulated aren't saved, so it waits for their step.
     """
 
-    def __init__(self, folder: RunFolder, every: int | None, stop: StopRequest) -> None:
+    def __init__(self, folder: RunFolder, every: int | None, asks_every: int, stop: StopRequest) -> None:
+        """asks_every: steps after which several processes ask each other for signals."""
         self.folder = folder
-        self.every = every
+        self.every, self.asks_every = every, asks_every
         self.stop = stop
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -55,11 +56,8 @@ class ResumePoints(Checkpoint):
             self._save(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        loop = trainer.fit_loop.epoch_loop
-        if (
-            loop.batch_progress.is_last_batch
-            or loop.batch_progress.current.processed % trainer.accumulate_grad_batches == 0
-        ):
+        done: Any = trainer.fit_loop.epoch_loop.batch_progress
+        if done.is_last_batch or done.current.processed % trainer.accumulate_grad_batches == 0:
             self._save(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -68,7 +66,7 @@ class ResumePoints(Checkpoint):
 
     def _asked_to_stop(self, trainer: Trainer) -> bool:
         """Return whether a signal asks any process to end. All must call this at the same step."""
-        if trainer.world_size > 1 and trainer.global_step % trainer.log_every_n_steps:
+        if trainer.world_size > 1 and trainer.global_step % self.asks_every:
             return False
         return bool(trainer.strategy.reduce_boolean_decision(self.stop.number is not None, all=False))
 

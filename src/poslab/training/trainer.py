@@ -59,7 +59,7 @@ def make_trainer(config: TrainConfig, folder: RunFolder, stop: StopRequest) -> T
 
 def _callbacks(config: TrainConfig, folder: RunFolder, stop: StopRequest) -> list[Callback]:
     settings, every = config.settings, config.trainer.log_every_n_steps
-    callbacks = [FiniteLoss(every), TrainingFigures(), ValidationLines(), HyperParameters()]
+    callbacks = [FiniteLoss(every), TrainingFigures(every), ValidationLines(), HyperParameters()]
     if not config.trainer.strategy.startswith("fsdp"):  # whose weights are whole in no process
         callbacks += [SampleText(), Pictures()]
     callbacks += [Limits(config.trainer.max_steps, settings.target_loss), RetrievedShares()]
@@ -69,7 +69,7 @@ def _callbacks(config: TrainConfig, folder: RunFolder, stop: StopRequest) -> lis
         watched, mode = ("val/loss", "min") if settings.monitor == LOSS else (IMPROVEMENTS, "max")
         patience = settings.early_stopping_patience
         callbacks.append(EarlyStopping(watched, mode=mode, patience=patience, check_on_train_epoch_end=False))
-    return [*callbacks, BestWeights(folder), ResumePoints(folder, settings.checkpoint_every_n_steps, stop)]
+    return [*callbacks, BestWeights(folder), ResumePoints(folder, settings.checkpoint_every_n_steps, every, stop)]
 
 
 def check_trainer(settings: TrainerConfig) -> int:

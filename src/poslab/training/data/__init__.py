@@ -8,7 +8,7 @@ task.py    fresh examples of a task at every step
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, cast
 
 import torch
 from pytorch_lightning import LightningDataModule
@@ -19,14 +19,6 @@ from poslab.data.tokenizer import AnyVocabulary
 from poslab.data.windows import ResumableSampler
 from poslab.metric import LOSS, Metric
 from poslab.model.decoder import GPT
-
-MetricsByLength = dict[str, dict[str, float]]
-
-
-class Batch(Protocol):
-    """Batch of training: its first item are the tokens (B, T) that the model reads."""
-
-    def __getitem__(self, index: int) -> Tensor: ...
 
 
 class DataModule(LightningDataModule):
@@ -126,7 +118,7 @@ class DataModule(LightningDataModule):
     def state_dict(self) -> dict[str, int]:
         """Return the place in the data, between two batches or after an epoch's last one."""
         assert self.trainer is not None
-        epoch, done = self.trainer.current_epoch, self.trainer.fit_loop.epoch_loop.batch_progress
+        epoch, done = self.trainer.current_epoch, cast(Any, self.trainer.fit_loop.epoch_loop.batch_progress)
         return {"epoch": epoch + 1} if done.is_last_batch else {"epoch": epoch, "batches": done.current.processed}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:

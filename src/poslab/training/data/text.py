@@ -59,7 +59,7 @@ class TextDataModule(DataModule):
         if self.context_length < tokens:
             return
         fits = f"up to {tokens - 1} would fit" if tokens > 1 else "no context would fit, take a longer text"
-        unit = f"{self.vocabulary.unit}{'s' * (tokens != 1)}"
+        unit = f"{self.corpus.vocabulary.unit}{'s' * (tokens != 1)}"
         problem = f"the {part} part of {self.name} has only {tokens} {unit}; {fits}"
         raise SettingError("model.context_length", self.context_length, problem)
 
@@ -79,7 +79,7 @@ class TextDataModule(DataModule):
         *parts, last = (f"{tokens:,} {part}" for part, tokens in self.tokens.items())
         documents = self.corpus.documents
         of = f"{documents:,} document{'s' * (documents != 1)}, " if documents is not None else ""
-        return f"{self.name}, {of}{', '.join(parts)} and {last} {self.vocabulary.unit}s"
+        return f"{self.name}, {of}{', '.join(parts)} and {last} {self.corpus.vocabulary.unit}s"
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -135,7 +135,8 @@ class TextDataModule(DataModule):
         return text, text
 
     def test(self, folder: Path) -> dict[str, Any]:
-        wanted, results = self.config.evaluation, {}
+        wanted = self.config.evaluation
+        results: dict[str, Any] = {}
         if wanted.lengths:
             text = held_out(self.corpus)
             print(f"\nevaluating at lengths {', '.join(map(str, wanted.lengths))} ({text.name}) ...", flush=True)
