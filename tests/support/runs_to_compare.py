@@ -74,6 +74,7 @@ SUMMARY = {
     "train_tokens": 4612,
     "validation_tokens": 534,
     "device": "cpu (x86_64)",
+    "processes": 1,
     "threads": 2,
     "precision": "32-true",
     "attention_backend": "reference",
@@ -168,11 +169,12 @@ def set_class(folder: Path, target: str) -> None:
 
 
 def change_config(folder: Path, setting: str, value: Any) -> None:
-    """Set "group.name" in config.yaml; a dictionary is merged into the one that is there."""
+    """Set "group.name" in config.yaml; a dictionary is merged into the one that is there, unless it names a class."""
     config = yaml.load((folder / "config.yaml").read_text(), Loader)
     group, _, name = setting.rpartition(".")
     node = part_of(config, group)
-    node[name] = node[name] | value if isinstance(value, dict) and isinstance(node.get(name), dict) else value
+    merges = isinstance(value, dict) and isinstance(node.get(name), dict) and "_target_" not in value
+    node[name] = node[name] | value if merges else value
     (folder / "config.yaml").write_text(yaml.dump(config, Dumper=Dumper))
 
 

@@ -78,8 +78,9 @@ class ValidationLines(Callback):
     """Callback that prints how many steps there are, and under a heading a line of figures at each validation."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        processes = f" in each of {trainer.world_size} processes" if trainer.world_size > 1 else ""
-        pl_module.print(f"steps    {language_model_of(pl_module).total_steps():,}{processes}\n")
+        processes = language_model_of(pl_module).data.processes
+        together = f", each with a batch of each of {processes} processes" if processes > 1 else ""
+        pl_module.print(f"steps    {language_model_of(pl_module).total_steps():,}{together}\n")
         if trainer.enable_validation:
             names = (figure.name for figure in language_model_of(pl_module).data.figures)
             pl_module.print(_line(*_BEFORE, *names, *_AFTER))

@@ -39,7 +39,7 @@ class TrainingFigures(Callback):
     ) -> None:
         module = language_model_of(pl_module)
         state, step = module.state, trainer.global_step
-        state.tokens += batch[0].numel() * trainer.world_size
+        state.tokens += module.data.tokens_of_all(batch)
         assert module.loss is not None
         state.batch_losses.append(module.loss)
         rates, self._rates = self._rates, {}

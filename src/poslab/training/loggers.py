@@ -15,6 +15,7 @@ import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from poslab.config.files import write_whole
@@ -48,8 +49,8 @@ def make_loggers(settings: LoggerConfig, folder: RunFolder) -> list[Logger]:
 
 def writer_of(trainer: Trainer) -> Any:
     """Return TensorBoard's SummaryWriter, in the process that writes; None in others."""
-    logger = trainer.logger
-    return logger.experiment if isinstance(logger, TensorBoard) and trainer.is_global_zero else None
+    writer = trainer.logger.experiment if isinstance(trainer.logger, TensorBoard) else None
+    return writer if isinstance(writer, SummaryWriter) else None
 
 
 class TensorBoard(TensorBoardLogger):

@@ -57,9 +57,8 @@ class LanguageModel(LightningModule):
             self._sums += self.data.validation_sums(self.model, batch)
 
     def on_validation_epoch_end(self) -> None:
-        sums = self._sums
-        if self.trainer.world_size > 1:
-            sums = self.trainer.strategy.reduce(sums.to(self.device), reduce_op="sum").cpu()
+        meeting = self.device if self.device.type == "cuda" else "cpu"  # where processes can add up 64 bits
+        sums = self.trainer.strategy.reduce(self._sums.to(meeting), reduce_op="sum").cpu()
         self.figures = self.data.validation_figures(sums)
         loss, state = self.figures.pop(LOSS), self.state
         state.note_validation(self.global_step, loss, self.data.monitored(self.figures), int(sums[1]))

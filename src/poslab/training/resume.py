@@ -23,6 +23,7 @@ from poslab.runs.code import changed_fingerprints, edited, outside
 from poslab.runs.folder import RunFolder, old_run_folder
 from poslab.runs.initial import initial_fields
 from poslab.signals import Interrupted
+from poslab.training.data import DataModule
 from poslab.training.state import RunState, rewind_events
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -43,16 +44,19 @@ class ResumedRun:
     notes: list[str]
     provenance: dict[str, Any]
 
-    def rewind(self, data_sha256: str) -> RunFolder:
+    def rewind(self, data: DataModule) -> RunFolder:
         """Take back what was written after the checkpoint, and return the folder.
 
         The figures of a finished run are kept, under names that say at which step they were taken. Raises SettingError
-        where the data are not those of before.
+        where the data are not those of before, or are shared by another number of processes.
         """
         assert self.folder is not None
-        if self.data_sha256 not in (None, data_sha256):
+        if self.data_sha256 not in (None, data.sha256):
             problem = "the text at data.path, or the code of the task, is not the one that it was trained on"
             raise SettingError("resume", self.folder, problem)
+        if self.checkpoint is not None and self.state.processes != data.processes:
+            problem = f"{self.state.processes} processes share its data, and its place in them; now there are"
+            raise SettingError("resume", self.folder, f"{problem} {data.processes}")
         if rank() == 0:
             rewind_events(self.folder, self.state.events)
             for file in (self.folder.summary, self.folder.evaluation, self.folder.answers):
@@ -62,7 +66,7 @@ class ResumedRun:
 
 
 @contextmanager
-def open_run_to_resume(config: TrainConfig, world_size: int) -> Iterator[ResumedRun]:
+def open_run_to_resume(config: TrainConfig) -> Iterator[ResumedRun]:
     """Read the run in config.settings.resume, if any, and hold its folder.
 
     Raises SettingError where the run is finished and `config` doesn't ask for more, or can't resume.
@@ -73,7 +77,7 @@ def open_run_to_resume(config: TrainConfig, world_size: int) -> Iterator[Resumed
     with old_run_folder(Path(os.path.expanduser(str(config.settings.resume)))) as folder:
         checkpoint, content, notes = newest_intact(folder)
         if checkpoint is not None:
-            yield _from_checkpoint(folder, checkpoint, content, notes, config, world_size)
+            yield _from_checkpoint(folder, checkpoint, content, notes, config)
         elif folder.finished:
             problem = f"it is finished, but has no {folder.last.name} to resume from; starting over would overwrite it"
             raise SettingError("resume", folder, problem)
@@ -82,7 +86,7 @@ def open_run_to_resume(config: TrainConfig, world_size: int) -> Iterator[Resumed
 
 
 def _from_checkpoint(
-    folder: RunFolder, checkpoint: Path, content: dict[str, Any], notes: list[str], config: TrainConfig, world_size: int
+    folder: RunFolder, checkpoint: Path, content: dict[str, Any], notes: list[str], config: TrainConfig
 ) -> ResumedRun:
     state, about = RunState.from_checkpoint(content), content["poslab"]
     own = about["config"]
@@ -90,9 +94,6 @@ def _from_checkpoint(
     if given != own.get("init_from") and initial_fields(given).get("init_sha256") != own.get("init_sha256"):
         raise SettingError("init_from", given, "the run began with other weights")
     _check_not_shortened(state, config, own)
-    if state.processes != world_size:
-        problem = f"it was trained by {state.processes} processes, and its place in the data is theirs; now there are"
-        raise SettingError("resume", folder, f"{problem} {world_size}")
     _check_not_finished(folder, state.step, config, own)
     notes = notes + _code_notes(folder, config.pos, about, state.step)
     provenance = {name: own[name] for name in PROVENANCE_FIELDS if name in own}

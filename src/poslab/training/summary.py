@@ -66,7 +66,7 @@ def summarise(module: LanguageModel, trainer: Trainer) -> Summary:
         git_commit=commit,
         git_clean=clean,
         solved_step=state.solved_step,
-        processes=trainer.world_size,
+        processes=module.data.processes,
         code_fingerprint=module.fingerprints["code_fingerprint"],
         scheme_fingerprint=module.fingerprints["scheme_fingerprint"],
         **module.data.facts,

@@ -11,6 +11,7 @@ from poslab.config.groups import flat
 from poslab.config.train import TrainConfig
 from poslab.errors import Diverged, SettingError, lacks_memory
 from poslab.model.decoder import GPT
+from poslab.processes import rank
 from poslab.processors import compute_on
 from poslab.runs.checkpoint_files import write_start
 from poslab.runs.code import code_fingerprint
@@ -40,32 +41,32 @@ def train(config: TrainConfig) -> Summary:
     keep_freed_memory()
     check_flex(config.model, config.trainer)
     check_logger(config.logger)
-    world_size = check_trainer(config.trainer)
+    processes = check_trainer(config.trainer)
     with ExitStack() as held:
-        earlier = held.enter_context(open_run_to_resume(config, world_size))
+        earlier = held.enter_context(open_run_to_resume(config))
         config = replace(config, **earlier.provenance)
         compute_on(config.settings.threads or earlier.state.threads)
         seed_everything(config.settings.seed, workers=True, verbose=False)
         data = make_data(config)
-        check_limits(config.trainer, data, world_size)
+        check_limits(config.trainer, data, processes)
         module = LanguageModel(_make_model(config, data.vocabulary.size), config, data)
         if config.settings.init_from is not None and earlier.checkpoint is None:
             print(init_from(module.model, config.settings.init_from, data.vocabulary))
         if earlier.folder is not None:
-            folder = earlier.rewind(data.sha256)
+            folder = earlier.rewind(data)
         else:
             folder = held.enter_context(new_run_folder(config.settings.run_dir, config.pos_name, config.settings.seed))
         stop = StopRequest()
         trainer = make_trainer(config, folder, stop)
         # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
         trainer.precision_plugin.convert_module(module)
-        if trainer.is_global_zero:
+        if rank() == 0:
             _begin(folder, module, trainer, earlier)
         with resume_hints(folder, config):
             with stop.listening():
                 _fit(trainer, module, folder, earlier)
             summary = summarise(module, trainer)
-            if trainer.is_global_zero:
+            if rank() == 0:
                 summary = replace(summary, **data.test(folder.path))
                 summary.write(folder.summary)  # last: what has one is finished
                 folder.previous.unlink(missing_ok=True)
@@ -105,6 +106,6 @@ def _fit(trainer: Trainer, module: LanguageModel, folder: RunFolder, earlier: Re
     try:
         trainer.fit(module, module.data, ckpt_path=earlier.checkpoint, weights_only=True)
     except Diverged:
-        if trainer.is_global_zero:  # so that a comparison counts it, and not only those that survived
+        if rank() == 0:  # so that a comparison counts it, and not only those that survived
             replace(summarise(module, trainer), last_val_loss=None).write(folder.diverged)
         raise

@@ -45,6 +45,15 @@ class DataModule(LightningDataModule):
         self.config = config
 
     @property
+    def processes(self) -> int:
+        """Return how many processes share the data."""
+        return self.order.world_size
+
+    def tokens_of_all(self, batch: Any) -> int:
+        """Return the tokens that all processes train on in this step; batch: of this one, whose first item has them."""
+        return int(batch[0].numel()) * self.processes
+
+    @property
     def rows_of_order(self) -> int:
         """Return how many indices of `order` a training batch takes."""
         return 1

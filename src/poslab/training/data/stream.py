@@ -47,9 +47,9 @@ class StreamDataModule(TextDataModule):
 
     def train_dataloader(self) -> DataLoader[Any]:
         order, windows = self.shared_order(), self.train_windows
-        rows = self.text.batch_size * order.world_size
-        source = StreamedWindows(windows, rows, self.corpus.ends.get("train"))
-        return self._loader(source, order, apart=len(windows) // rows)
+        assert isinstance(order, ContiguousRows)
+        source = StreamedWindows(windows, order.rows, self.corpus.ends.get("train"))
+        return self._loader(source, order, apart=len(windows) // order.rows)
 
     def val_dataloader(self) -> DataLoader[Any]:
         if not self.reach:
