@@ -30,7 +30,7 @@ from poslab.config.schemes import node_of, node_of_task, parse_scheme, parse_tas
 from poslab.errors import SettingError, require_one_of
 from poslab.metric import LOSS, PERPLEXITY, SHARES
 from poslab.positions import PositionScheme
-from poslab.positions.contract import check_memory, check_sizes
+from poslab.positions.sizes import check_memory, check_sizes
 from poslab.tasks import Task
 
 
