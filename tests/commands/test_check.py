@@ -41,7 +41,7 @@ def test_the_command(run_script: RunScript, tmp_path: Path, monkeypatch: pytest.
 
     Path("windowed.py").write_text(WINDOWED)
     code, output, errors = run_script("check", "windowed.Windowed")
-    assert "\nformula of the paper  differs: reference, layer 0, 20 tokens: by " in output
+    assert "\nformula of the paper  differs: attention over 26 tokens, layer 0 (reference): off by " in output
     assert (code, errors) == (1, "error: windowed.Windowed: 1 part of the contract differs\n")
     Path("broken.py").write_text(ALIBI.replace("bias=bias", "bias=bias.T"))
     code, output, _ = run_script("check", "broken.MyALiBi")

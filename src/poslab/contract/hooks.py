@@ -25,7 +25,8 @@ def watched(scheme: PositionScheme, shape: ModelShape) -> PositionScheme:
     """Return a copy of the scheme whose hooks raise SettingError for a result that attention can't use."""
     hooks = {name: _watched(name, scheme, shape) for name in (*ENTRANCES, "prepare") if scheme.overrides(name)}
     copied = copy.copy(scheme)
-    object.__setattr__(copied, "__class__", type(type(scheme).__name__, (type(scheme),), hooks))
+    kind: Any = type(scheme)
+    object.__setattr__(copied, "__class__", type(kind.__name__, (kind,), hooks))
     return copied
 
 

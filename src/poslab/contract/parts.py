@@ -2,11 +2,11 @@
 
 Each part makes small models with weights large enough for position to matter, and yields differences: what was
 compared, what was found and what it should be (tensors of one shape), and how far apart they may be, as a proportion
-of the largest value, at least 1. Texts are longer than any window, so that a window hides something.
+of the largest value, at least 1. Texts are longer than any window where one matters.
 """
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -27,9 +27,8 @@ from poslab.hf.architectures import hf_equivalent
 from poslab.hf.export import export
 from poslab.model.cache import KeyValueCache
 from poslab.model.decoder import GPT
-from poslab.positions import Curves, HeadInputs, Matrix, ModelShape, OnText, PositionScheme
+from poslab.positions import Curves, HeadInputs, Matrix, ModelShape, PositionScheme
 from poslab.positions.base import Tables
-from poslab.positions.sizes import check_sizes, initial_tables
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import save_weights
 from poslab.runs.code import fingerprints
@@ -38,10 +37,10 @@ Difference = tuple[str, Tensor, Tensor, float]
 Part = Callable[..., Iterator[Difference]]
 # Two blocks of a kernel; heads, layers and channels of a head can't be taken for each other.
 SIZES: dict[str, Any] = {"context_length": 150, "embed_dim": 24, "num_layers": 3, "num_heads": 2}
-LONGEST_WINDOW = 512  # with more, the dense formula takes seconds
+LONGEST_WINDOW = 512  # because with more, the dense formula takes seconds
+RISING = torch.tensor([[0, 1, 2, 5, 6, 9, 20, 21, 22, 30], [3, 4, 7, 7, 7, 8, 11, 12, 15, 39]])
 _SYMBOLS = [f"s{number}" for number in range(61)]
 _NEAR = 1e-5  # two ways to the same numbers; a scheme may compute them in float32
-RISING = torch.tensor([[0, 1, 2, 5, 6, 9, 20, 21, 22, 30], [3, 4, 7, 7, 7, 8, 11, 12, 15, 39]])
 
 
 class NotTried(UserError):
@@ -60,55 +59,56 @@ def compare(part: Part, scheme: PositionScheme, **sizes: Any) -> str:
         apart = float((found - expected).abs().max().detach() / expected.abs().max().detach().clamp(min=1))
         largest, limit, compared = *max((largest, limit), (apart, room)), True
         if not apart <= room:  # NaN is not
-            raise Differs(f"{what}: by {apart:.2g}, at most {room:g} is right")
-    return f"to {largest:.0e}, at most {limit:g} is right" if largest else "to the bit" * compared
+            raise Differs(f"{what}: off by {apart:.2g} (limit {room:g})")
+    return f"within {largest:.0e} (limit {limit:g})" if largest else "to the bit" * compared
 
 
 def outcome(part: Part, scheme: PositionScheme) -> tuple[str, str]:
     """Return ("ok", the largest relative difference), ("differs", what, and by how much) or ("not tried", why)."""
     try:
         return "ok", compare(part, scheme)
-    except NotTried as reason:
-        return "not tried", str(reason)
     except UserError as error:
-        return "differs", str(error)
+        return "not tried" if isinstance(error, NotTried) else "differs", str(error)
     except Exception as error:  # because whatever a scheme raises is what was to be found
         return "differs", " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def widest_window(scheme: PositionScheme) -> int:
-    """Return how many keys a query may see at most: by the windows of `relative`, or by a setting, as one may be that.
+def beyond_window(scheme: PositionScheme, least: int) -> int:
+    """Return how long a text must be for the scheme's window to hide something, at least `least`.
 
-    Raises NotTried for a window of `relative` that is wider than LONGEST_WINDOW.
+    The window is that of `relative`, or a whole-number setting, as `score_mod` may take its window from one. Raises
+    NotTried for a window of `relative` that is wider than LONGEST_WINDOW.
     """
-    shape = ModelShape(**SIZES)
-    tables = initial_tables(scheme, shape)
-    relative = watched(scheme, shape).relative
-    terms = [relative(tables, shape, layer, shape.distances) for layer in range(shape.num_layers)]
-    window = max((of_layer.window or 0 for of_layer in terms if of_layer is not None), default=0)
-    if window > LONGEST_WINDOW:
-        problem = f"its window of {window} keys is wider than a text here, {LONGEST_WINDOW}: try it with a smaller one"
+    model = _model(scheme)
+    windows = [terms.window for terms in model.relative_terms(1) if terms is not None and terms.window is not None]
+    if max(windows, default=0) > LONGEST_WINDOW:
+        problem = f"its window of {max(windows)} keys is wider than the texts here: try one of at most {LONGEST_WINDOW}"
         raise NotTried(problem)
-    settings = flat_node(node_of(scheme)).values()
-    return max(window, *(value for value in settings if type(value) is int and value <= LONGEST_WINDOW), 0)
+    windows += [value for value in flat_node(node_of(scheme)).values() if type(value) is int]
+    return max(least, *(window + 10 for window in windows if window <= LONGEST_WINDOW), 0)
 
 
-def _model(scheme: PositionScheme, length: int = SIZES["context_length"], **sizes: Any) -> GPT:
-    """Return a model in float64 whose context has `length` tokens, or more where the scheme's window has."""
+def _model(scheme: PositionScheme, **sizes: Any) -> GPT:
+    """Return a model in float64. Raises NotTried for sizes that the scheme refuses."""
     torch.manual_seed(0)
     try:
-        if "context_length" not in sizes:
-            check_sizes(scheme, ModelShape(**SIZES))
-            sizes["context_length"] = max(length, widest_window(scheme) + 10)
         model = GPT(scheme, vocab_size=len(_SYMBOLS), dropout=0.0, **SIZES | sizes)
     except SettingError as refused:
-        if refused.option == "pos":  # a mistake of its author, not sizes that don't fit
+        if refused.option == "pos":  # a mistake of its author
             raise
         raise NotTried(str(refused)) from None
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
     return model.double().eval()
+
+
+def _model_and_tokens(scheme: PositionScheme, sizes: dict[str, Any], least: int = 150) -> tuple[GPT, Tensor]:
+    """Return a causal model, and tokens of a whole context, which is longer than a window unless `sizes` has one."""
+    model = _model(scheme, **sizes or {"context_length": beyond_window(scheme, least)})
+    if not model.shape.causal:
+        raise NotTried("the model isn't causal")
+    return model, _tokens(model.shape.context_length)
 
 
 def _tokens(length: int) -> Tensor:
@@ -121,7 +121,7 @@ def _finite(what: str, values: Tensor) -> Difference:
 
 @torch.no_grad()
 def check_hooks(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]:
-    """Run a model whose hooks are watched, in float32 and float64, evaluated and trained."""
+    """Run a model whose hooks are watched, in float32 and float64, evaluated and trained; there are no differences."""
     yield from ()
     for dtype in (torch.float32, torch.float64):
         model = _model(scheme, **sizes).to(dtype)
@@ -135,25 +135,22 @@ def check_hooks(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]:
 
 @torch.no_grad()
 def check_pictures(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]:
-    """Draw all pictures; else training would fail at its first validation."""
+    """Draw all pictures, as training would fail at its first validation."""
     model = _model(scheme, **sizes)
-    shape, length = model.shape, min(model.shape.context_length, 7)
-    for method, draw in (
-        ("warnings", lambda: dict.fromkeys(scheme.warnings(shape))),
-        ("pictures", model.pictures),
-        ("explain", lambda: model.explanations(sample_pairs(model, torch.arange(length)))),
-    ):
-        with blamed_on("pos", scheme, method):
-            found: dict[str, Any] = draw()
-        for name, picture in found.items() if method != "warnings" else ():
-            if method == "pictures" and not isinstance(picture, Curves | Matrix):
-                problem = f"{name} must be Curves or a Matrix, not {described(picture)}"
-                raise SettingError("pos", f"{type(scheme).__name__}.{method}", problem)
-            values = picture.lines if isinstance(picture, Curves) else {"values": getattr(picture, "values", None)}
-            yield from (_finite(f"{name}, {part}", x) for part, x in values.items() if x is not None)
-            if isinstance(picture, OnText):
-                axes = (shape.num_layers, shape.num_heads, length)
-                yield f"{name}, its axes", torch.tensor(picture.values.shape), torch.tensor(axes), 0.0
+    with blamed_on("pos", scheme, "warnings"):
+        scheme.warnings(model.shape)
+    with blamed_on("pos", scheme, "pictures"):
+        pictures = model.pictures()
+    for name, picture in pictures.items():
+        if not isinstance(picture, Curves | Matrix):
+            problem = f"{name} must be Curves or a Matrix, not {described(picture)}"
+            raise SettingError("pos", f"{type(scheme).__name__}.pictures", problem)
+    with blamed_on("pos", scheme, "explain"):
+        tokens = _tokens(min(model.shape.context_length, 7))[0]
+        explanations = model.explanations(sample_pairs(model, tokens))
+    for name, explained in (*pictures.items(), *explanations.items()):
+        lines = explained.lines.values() if isinstance(explained, Curves) else [getattr(explained, "values", None)]
+        yield from (_finite(f"picture {name}", values) for values in lines if values is not None)
 
 
 def check_formula(scheme: PositionScheme) -> Iterator[Difference]:
@@ -161,12 +158,11 @@ def check_formula(scheme: PositionScheme) -> Iterator[Difference]:
     if not has_formula(scheme):
         raise NotTried("it has no reference_score")
     _model(scheme, context_length=22, num_layers=2, num_heads=3)  # which it may refuse
-    length = widest_window(scheme) + 4
-    longest = scheme.max_length(ModelShape(length, 24, 2, 3)) or length
-    short, wide = list(range(8)), list(range(min(length, longest)))
+    length, short = beyond_window(scheme, 8), list(range(8))
+    wide = list(range(min(length, scheme.max_length(ModelShape(length, 24, 2, 3)) or length)))
     texts = ((True, short, short), (False, short, short), (True, [0, 1, 2, 5, 8, 9, 13, 21], short))
     # Of a text that is longer than the window, those queries from which it hides most.
-    for causal, positions, rows in (*texts, (True, wide, [-1]), (False, wide, [0])):
+    for causal, positions, rows in (*texts, (True, wide, wide[-1:]), (False, wide, wide[:1])):
         count, shape = len(positions), ModelShape(positions[-1] + 1, 24, 2, 3, causal)
         tables = {name: (x + 0.5 * torch.randn_like(x)).double() for name, x in scheme.tables(shape).items()}
         q, k, values = torch.randn(3, 1, 3, count, 8, dtype=torch.float64)  # (B, H, T, Dh)
@@ -178,10 +174,10 @@ def check_formula(scheme: PositionScheme) -> Iterator[Difference]:
             inputs = HeadInputs(q[0], k[0], x[0], positions, seen, shape, layer, head=0)
             expected = _weights(scheme, tables, inputs, rows) @ values[0]
             for backend in ("reference", "blockwise"):
-                # Less what a table adds to the values themselves.
                 how |= {"layer": layer, "backend": backend}
+                # Less what a table adds to the values themselves.
                 out, nothing = (scheme_attention(scheme, tables, q, k, v, **how) for v in (values, 0 * values))
-                what = f"{backend}, layer {layer}, {text}{'' if causal else ', not causal'}"
+                what = f"attention over {text}{'' if causal else ', not causal'}, layer {layer} ({backend})"
                 yield what, (out - nothing)[0, :, rows], expected, 1e-7
     if any(map(scheme.overrides, ("embed", "mix"))) and not scheme.overrides("reference_score"):
         raise NotTried("scores are plain ones, as they should be; `embed` and `mix` have no formula here")
@@ -194,69 +190,63 @@ def has_formula(scheme: PositionScheme) -> bool:
     return known or not any(map(scheme.overrides, hooks))
 
 
-def _weights(scheme: PositionScheme, tables: Tables, text: HeadInputs, rows: Iterable[int]) -> Tensor:
+def _weights(scheme: PositionScheme, tables: Tables, text: HeadInputs, rows: Sequence[int]) -> Tensor:
     """Return the weights of all heads and of the queries `rows`, (H, rows, T), pair by pair."""
-    heads, count = range(text.shape.num_heads), len(text.positions)
-    weights = torch.zeros(len(heads), count, count, dtype=torch.float64)
-    for head, i in product(heads, (row % count for row in rows)):
-        of_head, keys = replace(text, head=head), [j for j in range(count) if text.seen[i][j]]
+    weights = torch.zeros(text.shape.num_heads, len(rows), len(text.positions), dtype=torch.float64)
+    for head, (row, i) in product(range(len(weights)), enumerate(rows)):
+        of_head, keys = replace(text, head=head), [j for j, seen in enumerate(text.seen[i]) if seen]
         scores = [scheme.reference_score(tables, of_head, i, j) for j in keys]
         null = scheme.reference_null(tables, of_head, i)
         scores += [] if null is None else [null]
-        weights[head, i, keys] = torch.tensor(scores, dtype=torch.float64).softmax(0)[: len(keys)]
-    return weights[:, list(rows)]
+        weights[head, row, keys] = torch.tensor(scores, dtype=torch.float64).softmax(0)[: len(keys)]
+    return weights
 
 
 def check_causal(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]:
     """Compare logits before a token with those before another one."""
-    model = _model(scheme, **sizes)
-    if not model.shape.causal:
-        raise NotTried("the model isn't causal")
-    tokens, changed = _tokens(model.shape.context_length), max(1, model.shape.context_length - 10)
-    others = torch.cat([tokens[:, :changed], (tokens[:, changed:] + 1) % len(_SYMBOLS)], dim=1)
-    yield "logits before a changed token", model(others)[:, :changed], model(tokens)[:, :changed], 1e-9
+    model, tokens = _model_and_tokens(scheme, sizes)
+    kept = max(1, model.shape.context_length - 10)
+    changed = torch.cat([tokens[:, :kept], (tokens[:, kept:] + 1) % len(_SYMBOLS)], dim=1)
+    yield "logits before a changed token", model(changed)[:, :kept], model(tokens)[:, :kept], 1e-9
 
 
 def check_kernels(scheme: PositionScheme) -> Iterator[Difference]:
     """Compare logits and gradients of the kernels that training takes with those of the dense formula."""
+    length = beyond_window(scheme, 150)
     for causal in (True, False):
-        both = []
-        for backend in ("reference", "auto"):
-            model = _model(scheme, causal=causal, attention_backend=backend)
-            both.append(_logits_and_gradients(model, _tokens(model.shape.context_length)))
-        for name, expected in both[0].items():
-            yield f"{'causal' if causal else 'not causal'}, {name}", both[1][name], expected, _NEAR
+        sizes, tokens = {"context_length": length, "causal": causal}, _tokens(length)
+        exact = _logits_and_gradients(_model(scheme, attention_backend="reference", **sizes), tokens)
+        found = _logits_and_gradients(_model(scheme, **sizes), tokens)
+        for name, expected in exact.items():
+            yield f"{'causal' if causal else 'not causal'}, {name}", found[name], expected, _NEAR
 
 
 def _logits_and_gradients(model: GPT, tokens: Tensor) -> dict[str, Tensor]:
     logits = model(tokens)
     logits.logsumexp(-1).sum().backward()
-    found = {"logits": logits.detach()}
-    for name, parameter in model.named_parameters():
-        if parameter.grad is None:
-            raise Differs(f"table {name.rpartition('.')[2]} gets no gradient, so that it would stay as it is")
-        found[name] = parameter.grad
-    return found
+    gradients = {f"gradient of {name}": parameter.grad for name, parameter in model.named_parameters()}
+    for name in (name for name, gradient in gradients.items() if gradient is None):
+        raise Differs(f"table {name.rpartition('.')[2]} gets no gradient, so that it would stay as it is")
+    return {"logits": logits.detach(), **gradients}
 
 
 def check_device(scheme: PositionScheme) -> Iterator[Difference]:
-    """Compare logits and gradients on CUDA with those on the CPU, in float32.
+    """Compare logits and gradients on CUDA, in float32, with those on the CPU.
 
     Without CUDA, a model on "meta" still tells whether all tensors are made on the model's device.
     """
-    model = _model(scheme, attention_backend="reference").to("meta")
-    model(torch.zeros(2, model.shape.context_length, dtype=torch.long, device="meta"))
+    tokens = _tokens(SIZES["context_length"])
+    _model(scheme, attention_backend="reference").to("meta")(tokens.to("meta"))
     if not torch.cuda.is_available():
-        raise NotTried("there is no CUDA here, but all tensors are made on the model's device")
-    tokens = _tokens(model.shape.context_length)
-    on_cuda = _logits_and_gradients(_model(scheme).float().cuda(), tokens.cuda())
+        raise NotTried("there is no CUDA here; all tensors are made on the model's device, as they must")
+    found = _logits_and_gradients(_model(scheme).float().cuda(), tokens.cuda())
     for name, expected in _logits_and_gradients(_model(scheme), tokens).items():
-        yield name, on_cuda[name].cpu().double(), expected, 1e-2
+        yield name, found[name].cpu().double(), expected, 1e-2
 
 
 def check_bfloat16(scheme: PositionScheme) -> Iterator[Difference]:
     """Compare logits under bfloat16 autocast with those of float32."""
-    model, tokens = _model(scheme, 40).float(), _tokens(40)
+    model, tokens = _model(scheme).float(), _tokens(40)
     with torch.autocast("cpu", torch.bfloat16):
         rounded = model(tokens).float()
     yield "logits", rounded, model(tokens), 0.05
@@ -266,17 +256,14 @@ def check_bfloat16(scheme: PositionScheme) -> Iterator[Difference]:
 
 def check_cache(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]:
     """Compare logits of a text that comes in parts, alone, with those of the full pass beside another text."""
-    model = _model(scheme, 40, **sizes)
-    if not model.shape.causal:
-        raise NotTried("the model isn't causal")
-    length = model.shape.context_length
-    tokens, single = _tokens(length), max(0, length - 40)
-    expected = model(tokens)[:1]
-    for cuts in ({0, *range(single, length + 1)}, {0, length, *{3, 4, length - 16, length - 15} & {*range(length)}}):
-        parts = [end - begin for begin, end in pairwise(sorted(cuts))]
+    model, tokens = _model_and_tokens(scheme, sizes, least=40)
+    length, expected = model.shape.context_length, model(tokens)[:1]
+    single, cuts = range(max(0, length - 40), length), {3, 4, length - 16, length - 15} & {*range(length)}
+    for edges in (single, cuts):
+        parts = [end - begin for begin, end in pairwise(sorted({0, *edges, length}))]
         cache = KeyValueCache()
         found = torch.cat([model(part, cache) for part in tokens[:1].split(parts, dim=1)], dim=1)
-        yield f"parts of {parts[:3]} ... tokens", found, expected, _NEAR
+        yield f"logits of parts of {', '.join(map(str, parts[:3]))}, ... tokens", found, expected, _NEAR
 
 
 def check_positions(scheme: PositionScheme) -> Iterator[Difference]:
@@ -284,20 +271,21 @@ def check_positions(scheme: PositionScheme) -> Iterator[Difference]:
     model, tokens = _model(scheme), _tokens(10)
     together, cache = model(tokens, positions=RISING), KeyValueCache()
     alone = [model(row[None], positions=own)[0] for row, own in zip(tokens, RISING, strict=True)]
-    yield "rows together", together, torch.stack(alone), _NEAR
+    yield "rows together and alone", together, torch.stack(alone), _NEAR
     parts = zip(tokens.split([4, 1, 5], 1), RISING.split([4, 1, 5], 1), strict=True)
-    yield "by a cache", torch.cat([model(part, cache, own) for part, own in parts], 1), together, _NEAR
+    yield "with a cache", torch.cat([model(part, cache, own) for part, own in parts], 1), together, _NEAR
     if scheme.shift_invariant:
-        yield "all moved by 37 (`shift_invariant` is true)", model(tokens, positions=RISING + 37), together, _NEAR
+        moved = model(tokens, positions=RISING + 37)
+        yield "all moved by 37 (`shift_invariant` is true)", moved, together, _NEAR
 
 
 def check_memory(scheme: PositionScheme) -> Iterator[Difference]:
     """Compare a text read in segments, with a memory that keeps all of it, with a cache and with the full pass."""
-    length = max(40, widest_window(scheme) + 10)
+    length = beyond_window(scheme, 40)
     tokens, model = _tokens(length), _model(scheme, context_length=8, memory_length=length)
     found, cache = model.hidden_in_segments(tokens)[0], model.new_cache()
     by_cache = [model.hidden(part, cache) for part in tokens.split([9, 1, length - 10], 1)]
-    yield "segments of 8, by a cache", torch.cat(by_cache, 1), found, _NEAR
+    yield "segments of 8, with a cache", torch.cat(by_cache, 1), found, _NEAR
     if not (scheme.overrides("mix") or scheme.overrides("embed")):  # which may look back, in a segment only within it
         yield "segments of 8, in one pass", found, model.hidden(tokens), _NEAR
 
@@ -359,7 +347,7 @@ def check_growth(scheme: PositionScheme) -> Iterator[Difference]:
         with LargestTensor() as seen:  # type: ignore[no-untyped-call]
             model(_tokens(length)).sum().backward()
         largest.append(torch.tensor(float(seen.bytes)))
-    yield "times as large as linear", largest[1] / largest[0] / 4, torch.tensor(1.0), 1.0  # quadratic: by 3
+    yield "the largest tensor, of which 1 would be linear", largest[1] / largest[0] / 4, torch.tensor(1.0), 1.0
 
 
 PARTS: dict[str, Part] = {
