@@ -54,18 +54,6 @@ class FastDecay(PositionScheme):
 
 
 @dataclass(frozen=True)
-class Sinusoid(PositionScheme):
-    """Sines added to the embeddings (Vaswani et al. 2017), known at any position."""
-
-    shift_invariant = False
-
-    def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
-        frequency = 50.0 ** -torch.linspace(0, 1, x.shape[-1] // 2, device=x.device)
-        angle = positions[:, None] * frequency
-        return x + torch.cat([angle.sin(), angle.cos()], dim=-1).to(x.dtype)
-
-
-@dataclass(frozen=True)
 class Mixed(PositionScheme):
     """Whatever terms can do: tables per head, distances that begin above 0."""
 
