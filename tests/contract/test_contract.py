@@ -135,8 +135,7 @@ MISTAKES: dict[str, list[tuple[PositionScheme, str]]] = {
             mine(RoPENoPE, reference_score=RoPE.reference_score),
             "attention over 266 tokens, layer 0",
         ),
-        *((windowed(8, **hook), "attention over ") for hook in WINDOWS),
-        *((windowed(16, **hook), "attention over ") for hook in WINDOWS),
+        *((windowed(size, **hook), "attention over ") for size in (8, 16) for hook in WINDOWS),
         *((windowed(70, **hook), "attention over 80 tokens, layer 0 (reference): off by ") for hook in WINDOWS),
     ],
     "no look ahead": [

@@ -25,14 +25,13 @@ def watched(scheme: PositionScheme, shape: ModelShape) -> PositionScheme:
     """Return a copy of the scheme whose hooks raise SettingError for a result that attention can't use."""
     hooks = {name: _watched(name, scheme, shape) for name in (*ENTRANCES, "prepare") if scheme.overrides(name)}
     copied = copy.copy(scheme)
-    kind: Any = type(scheme)
-    object.__setattr__(copied, "__class__", type(kind.__name__, (kind,), hooks))
+    object.__setattr__(copied, "__class__", type(type(scheme).__name__, (type(scheme),), hooks))
     return copied
 
 
 def _watched(name: str, scheme: PositionScheme, shape: ModelShape) -> Callable[..., Any]:
     hook = getattr(type(scheme), name)
-    signature = inspect.signature(hook)
+    signature, check = inspect.signature(hook), _CHECKS.get(name, _check_tensor)
 
     @functools.wraps(hook)
     def checked(self: PositionScheme, *given: Any, **further: Any) -> Any:
@@ -40,7 +39,7 @@ def _watched(name: str, scheme: PositionScheme, shape: ModelShape) -> Callable[.
             result = hook(self, *given, **further)
         if result is not None or name not in _MAY_BE_NONE:
             arguments = list(signature.bind(self, *given, **further).arguments.values())
-            _CHECKS.get(name, _check_tensor)(scheme, shape, name, arguments, result)
+            check(scheme, shape, name, arguments, result)
         return result
 
     return checked
@@ -93,7 +92,8 @@ def _check_positions(
         raise _wrong(scheme, name, f"must give rising positions from 0 on{limit}")
 
 
-_CHECKS: dict[str, Callable[..., None]] = {"relative": _check_terms, "sample": _check_positions}
+_Check = Callable[[PositionScheme, ModelShape, str, list[Any], Any], None]
+_CHECKS: dict[str, _Check] = {"relative": _check_terms, "sample": _check_positions}
 
 
 def _require(

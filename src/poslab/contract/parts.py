@@ -140,17 +140,15 @@ def check_pictures(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]
     with blamed_on("pos", scheme, "warnings"):
         scheme.warnings(model.shape)
     with blamed_on("pos", scheme, "pictures"):
-        pictures = model.pictures()
+        pictures: dict[str, Any] = dict(model.pictures())
     for name, picture in pictures.items():
         if not isinstance(picture, Curves | Matrix):
             problem = f"{name} must be Curves or a Matrix, not {described(picture)}"
             raise SettingError("pos", f"{type(scheme).__name__}.pictures", problem)
+        lines = picture.lines.values() if isinstance(picture, Curves) else [picture.values]
+        yield from (_finite(f"picture {name}", values) for values in lines)
     with blamed_on("pos", scheme, "explain"):
-        tokens = _tokens(min(model.shape.context_length, 7))[0]
-        explanations = model.explanations(sample_pairs(model, tokens))
-    for name, explained in (*pictures.items(), *explanations.items()):
-        lines = explained.lines.values() if isinstance(explained, Curves) else [getattr(explained, "values", None)]
-        yield from (_finite(f"picture {name}", values) for values in lines if values is not None)
+        model.explanations(sample_pairs(model, _tokens(min(model.shape.context_length, 7))[0]))
 
 
 def check_formula(scheme: PositionScheme) -> Iterator[Difference]:

@@ -64,7 +64,7 @@ def _check_examples(task: Task, length: int, symbols: int) -> None:
         problem = f"{name} must be (count, tokens(length)) = {shape} of int64 {at}, not {described(ids)}"
         _require(fits, task, "batch", problem)
         problem = f"{name} differ between two generators that are equal: draw from `generator` alone"
-        _require(torch.equal(ids, other), task, "batch", problem)
+        _require(other is not None and torch.equal(ids, other), task, "batch", problem)
         given = [int(n) for n in ids.unique() if name != "targets" or n != IGNORED] or [0]
         end = reach if name == "positions" else symbols
         problem = f"{name} have {min(given) if min(given) < 0 else max(given)} {at}, but must be from 0 to {end - 1}"
