@@ -23,7 +23,8 @@ _TRIED: set[Any] = set()
 def try_before_training(scheme: PositionScheme, shape: ModelShape) -> None:
     """Try the quick parts of the contract on a class from outside poslab, once in this process for each model shape.
 
-    Takes a second for a small model, four for `model=gpt2`, and moves no random generator. Raises SettingError for the first part that fails.
+    Takes a second for a small model, four for `model=gpt2`, and moves no random generator. Raises SettingError for the
+    first part that fails.
     """
     tried = type(scheme), repr(scheme), shape
     if tried in _TRIED or not outside(node_of(scheme)):

@@ -79,7 +79,7 @@ def beyond_window(scheme: PositionScheme, least: int) -> int:
     The window is that of `relative`, or a whole-number setting, as `score_mod` may take its window from one. Raises
     NotTried for a window of `relative` that is wider than LONGEST_WINDOW.
     """
-    model = _model(scheme)
+    model = _model(scheme, context_length=least)
     windows = [terms.window for terms in model.relative_terms(1) if terms is not None and terms.window is not None]
     if max(windows, default=0) > LONGEST_WINDOW:
         problem = f"its window of {max(windows)} keys is wider than the texts here: try one of at most {LONGEST_WINDOW}"
