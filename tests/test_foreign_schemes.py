@@ -14,7 +14,7 @@ from common import REPOSITORY
 # gradient cancels, one whose rotation looks at the token.
 FOREIGN = {
     "per_layer": "_target_: poslab.positions.foreign_schemes.PerLayerBias\nreach: 20\n",
-    "bounded": "_target_: poslab.positions.foreign_schemes.BoundedKeys\nstd: 0.5\n",
+    "bounded": "_target_: poslab.positions.music.MusicTransformer\n",
     "rope2": "_target_: poslab.positions.foreign_schemes.FastDecay\nslope: 4.0\n",
     "gated": "_target_: poslab.positions.foreign_schemes.Gated\ngain: 2.0\n",
     "stretched": "_target_: poslab.positions.foreign_schemes.Stretched\n",

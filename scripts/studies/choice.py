@@ -19,7 +19,7 @@ from poslab.config.files import write_whole
 from poslab.config.schemes import parse_scheme
 from poslab.metric import LAST_TOKENS_LOSS
 from poslab.positions import ModelShape
-from poslab.positions.contract import initial_tables
+from poslab.positions.sizes import initial_tables
 from poslab.report.blocks import Block, Bullets, Cell, Heading, Table, Text
 from poslab.report.markdown import page as markdown
 from poslab.statistics.best import best_set

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pytest
-from common import REPOSITORY, SCHEMES, compose_config
+from common import REPOSITORY, SCHEMES, SMOKE, RunScript, compose_config
 
 from poslab.config.files import CONFIGS
 from poslab.errors import suggestion
@@ -135,3 +135,9 @@ def test_suggestions() -> None:
     assert suggestion("shw", ["absolute", "shaw"]) == "did you mean shaw? valid: absolute, shaw"
     assert suggestion("zzz", ["absolute", "shaw"]) == "valid: absolute, shaw"
     assert suggestion("zzz", []) == "there are none here"
+
+
+def test_too_large_a_size_is_named(run_script: RunScript) -> None:
+    code, _, complaint = run_script("train", *SMOKE, "pos=absolute", "pos.max_positions=1000000000000")
+    problem = "the model does not fit into memory, and this is the largest of its sizes"
+    assert (code, complaint) == (2, f"error: pos.max_positions=1000000000000: {problem}\n")

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, DistributedSampler
 
 from poslab import GPT
-from poslab.commands.check import LargestTensor
+from poslab.contract.parts import LargestTensor
 from poslab.data.windows import CoveringWindows
 from poslab.evaluation import losses as evaluation
 from poslab.evaluation.losses import evaluate, mean_loss, sliding_losses, window_losses

@@ -4,17 +4,18 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from foreign_schemes import Gated, Mixed, PerLayerBias, Sinusoid
+from foreign_schemes import Gated, Mixed, PerLayerBias
 from oracles import attention_by_loops
 from strong_models import NAMES, SIZES, strong_model
 from torch import Tensor
 
 from poslab import GPT
 from poslab.attention import scheme_attention
-from poslab.commands.check import RISING
+from poslab.contract.parts import RISING
 from poslab.errors import SettingError
 from poslab.model.cache import KeyValueCache
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
+from poslab.positions.sinusoidal import Sinusoidal
 
 RESTARTING = torch.tensor([0, 1, 2, 3, 0, 1, 2, 0, 1, 2])
 
@@ -105,7 +106,7 @@ def test_a_text_has_them_for_all_its_tokens_or_for_none() -> None:
 
 
 @dataclass(frozen=True)
-class Jumping(Sinusoid):
+class Jumping(Sinusoidal):
     """Every second position in training, from a random one on."""
 
     def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor:

@@ -14,7 +14,7 @@ from corpora import VERDICT
 from runs_to_evaluate import Malicious, make_run
 from safetensors.torch import load_file
 
-from poslab.commands.check import LargestTensor
+from poslab.contract.parts import LargestTensor
 from poslab.errors import SettingError
 from poslab.evaluation.files import evaluate_checkpoint, own_text
 from poslab.evaluation.losses import evaluate

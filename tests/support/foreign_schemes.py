@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from poslab.positions.base import Curves, HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, ScoreTile
+from poslab.positions.rope import RoPE
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,22 +42,6 @@ class PerLayerBias(PositionScheme):
 
 
 @dataclass(frozen=True)
-class BoundedKeys(PositionScheme):
-    """A learned key for every distance of the context, and none beyond it: relative, but it ends."""
-
-    std: float = 0.5
-
-    def max_length(self, shape: ModelShape) -> int:
-        return shape.context_length
-
-    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
-        return {"keys": torch.randn(shape.num_layers, shape.num_heads, len(shape.distances), shape.head_dim) * self.std}
-
-    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
-        return RelativeTerms(shape.distances[0], shape.distances[-1], keys=tables["keys"][layer])
-
-
-@dataclass(frozen=True)
 class FastDecay(PositionScheme):
     """A bias that falls so fast that nothing but the nearest tokens is seen; nothing is learned or pictured."""
 
@@ -66,32 +51,6 @@ class FastDecay(PositionScheme):
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
         bias = -self.slope * torch.arange(distances.start, distances.stop).abs().float()
         return RelativeTerms(distances[0], distances[-1], bias=bias.expand(shape.num_heads, -1))
-
-
-@dataclass(frozen=True)
-class Rotary(PositionScheme):
-    """RoPE (Su et al. 2021): queries and keys turned by their position."""
-
-    base: float = 100.0
-
-    def rotate(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
-        frequency = self.base ** -torch.linspace(0, 1, x.shape[-1] // 2, device=x.device)
-        angle = positions[:, None] * frequency  # (T, Dh / 2), float32 whatever x is
-        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-        a, b = x.chunk(2, dim=-1)  # each (B, H, T, Dh / 2)
-        return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
-
-
-@dataclass(frozen=True)
-class Sinusoid(PositionScheme):
-    """Sines added to the embeddings (Vaswani et al. 2017), known at any position."""
-
-    shift_invariant = False
-
-    def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
-        frequency = 50.0 ** -torch.linspace(0, 1, x.shape[-1] // 2, device=x.device)
-        angle = positions[:, None] * frequency
-        return x + torch.cat([angle.sin(), angle.cos()], dim=-1).to(x.dtype)
 
 
 @dataclass(frozen=True)
@@ -160,7 +119,7 @@ class Abacus(PositionScheme):
 
 
 @dataclass(frozen=True)
-class Fractional(Rotary):
+class Fractional(RoPE):
     """RoPE at random positions of floating point, in evaluation, too."""
 
     samples_in_evaluation = True

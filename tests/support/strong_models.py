@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 from common import SCHEMES, make_scheme, moved
-from foreign_schemes import Abacus, Fractional, Gated, Mixed, Rotary, Stretched, TurnedByTokens
+from foreign_schemes import Abacus, Fractional, Gated, Mixed, Stretched, TurnedByTokens
 from torch import Tensor
 
 from poslab import GPT
 from poslab.attention import PositionIds
 from poslab.positions import PositionScheme
+from poslab.positions.rope import RoPE
 
 VOCAB, CONTEXT = 61, 40
 SIZES: dict[str, Any] = {
@@ -30,7 +31,7 @@ OTHERS = {
     "gated": Gated,
     "mixed": Mixed,
     "none": PositionScheme,
-    "rotary": Rotary,
+    "rotary": RoPE,
     "stretched": Stretched,
     "turned": TurnedByTokens,
 }

@@ -10,7 +10,7 @@ from common import TASKS, make_task
 from torch import Tensor
 
 from poslab.config.schemes import parse_task
-from poslab.data.task import TaskDataModule
+from poslab.contract import try_task_before_training
 from poslab.errors import SettingError
 from poslab.tasks import Examples, Task
 from poslab.tasks.base import IGNORED
@@ -80,7 +80,7 @@ BAD: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(("problem", "members"), BAD.items(), ids=BAD)
 def test_a_task_that_gives_what_it_should_not_is_refused(problem: str, members: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=rf"^data=Bad\.{problem}"):
-        TaskDataModule(task_with(**members), "", 1)
+        try_task_before_training(task_with(**members))
 
 
 def test_a_task_without_methods_is_told_which_is_missing() -> None:

@@ -10,7 +10,7 @@ from poslab.attention.position_ids import PositionIds
 from poslab.attention.scheme import SchemeLayer
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme, Tables
-from poslab.positions.contract import check_once, check_sizes
+from poslab.positions.sizes import check_sizes
 
 
 def scheme_attention(
@@ -35,8 +35,8 @@ def scheme_attention(
     the projections, for schemes that look at it or have mixed it. positions: (T,) or (B, T); None: 0, 1, 2, ...
     dropout_p, backend: as in `attend`.
 
-    Raises SettingError for arguments that don't fit together, for more positions than the scheme knows, for x missing;
-    and, at the first call, for tables that a hook misses and for a hook whose result has a wrong shape.
+    Raises SettingError for arguments that don't fit together, for more positions than the scheme knows, and for x
+    missing.
     """
     if k.shape != q.shape:
         raise SettingError("k", list(k.shape), f"must be as q, {list(q.shape)}: this is self-attention")
@@ -55,7 +55,6 @@ def scheme_attention(
         raise SettingError("positions", f"up to {last - 1}", f"this position scheme knows {longest} positions, no more")
     if not torch.compiler.is_compiling():
         check_sizes(scheme, shape)
-        check_once(scheme, tables, shape, layer)
     terms = scheme.relative(tables, shape, layer, position_ids.distances(causal))
     scheme_layer = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), position_ids)
     q, k, token_state = scheme_layer.apply_hooks(q, k, x)

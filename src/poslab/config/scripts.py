@@ -212,14 +212,15 @@ class ExportConfig(Limited):
 
 @dataclass
 class CheckConfig(Limited):
-    """Try the contract of position schemes on one of your own: a line for each check, and exit code 1 if one differs.
+    """Try the contract of position schemes on one of your own: a line for each part, and exit code 1 if one differs.
 
     Examples
       poslab check my_file.Scheme
-      poslab check my_file.Scheme pos.steepest=0.5
+      poslab check my_file.Scheme pos.steepest=0.5 strict=true
     """
 
     pos: SCHEME = setting({}, bare=True, help="a scheme by its name or class, and settings")
+    strict: bool = setting(False, help="exit code 1 also where a part could not be tried")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -28,7 +28,7 @@ from poslab.config.schemes import node_of, parse_scheme, parse_task
 from poslab.errors import SettingError, require_one_of
 from poslab.metric import LOSS
 from poslab.positions import PositionScheme
-from poslab.positions.contract import check_memory, check_sizes
+from poslab.positions.sizes import check_memory, check_sizes
 from poslab.tasks import Task
 
 

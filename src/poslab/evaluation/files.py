@@ -21,7 +21,7 @@ from poslab.data.tokenizer import Vocabulary
 from poslab.errors import SettingError
 from poslab.evaluation.losses import evaluate
 from poslab.model.decoder import GPT
-from poslab.positions.contract import check_memory
+from poslab.positions.sizes import check_memory
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
 from poslab.runs.code import distrust, outside, task_sha256
 from poslab.runs.evaluation import Evaluation, last_tokens, read_evaluation, window_ends

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Subset
 from poslab.data.stream import Scan, Scans, segments_before
 from poslab.data.windows import CoveringWindows
 from poslab.model.decoder import GPT
-from poslab.positions.contract import check_memory
+from poslab.positions.sizes import check_memory
 from poslab.runs.evaluation import (
     STRETCH,
     Evaluation,

@@ -25,7 +25,7 @@ from poslab.model.memory import LayerMemory, Memory, Segment
 from poslab.model.memory.retrieval import RetrievedAttention, check_bias
 from poslab.model.positions import PositionedModule
 from poslab.positions import Explanation, ModelShape, Picture, PositionScheme, RelativeTerms, ScoreTile
-from poslab.positions.contract import check_hooks, check_memory, check_sizes, initial_tables
+from poslab.positions.sizes import check_memory, check_sizes, initial_tables
 from poslab.processors import compiler_reason
 
 if TYPE_CHECKING:
@@ -88,7 +88,6 @@ class GPT(PositionedModule):
         self._check_length(context_length, "context_length", context_length)
         with torch.random.fork_rng(devices=[]):
             tables = initial_tables(self.pos, self.shape)
-            check_hooks(self.pos, tables, self.shape)
             if retrieval is not None:
                 check_bias(retrieval, self.pos, tables, self.shape)
         # A bare module rather than a ParameterDict, which can't hold a parameter called "keys" or "values".

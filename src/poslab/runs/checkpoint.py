@@ -22,7 +22,7 @@ from poslab.model.decoder import GPT
 from poslab.model.memory.retrieval import check_bias
 from poslab.positions import PositionScheme
 from poslab.positions.combined import Wrapper
-from poslab.positions.contract import check_hooks, check_sizes
+from poslab.positions.sizes import check_sizes, initial_tables
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import distrust, edited, outside
 from poslab.runs.folder import RunFolder
@@ -157,7 +157,7 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
     if TARGET in differing:  # of another class's settings those that were given
         differing = [name for name in differing if name in given]
     trained = dict(model.position_tables.named_parameters())
-    needed = scheme.tables(model.shape)
+    needed = initial_tables(scheme, model.shape)
     if {name: table.shape for name, table in needed.items()} != {name: table.shape for name, table in trained.items()}:
         has, needs = (
             ", ".join(f"{name} {tuple(table.shape)}" for name, table in tables.items()) or "none"
@@ -165,7 +165,6 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
         )
         problem = f"needs the learned tables {needs}; this run learned {has}"
         raise SettingError(_option(differing[0]), now[differing[0]], problem)
-    check_hooks(scheme, trained, model.shape)
     if model.retrieval is not None:
         check_bias(model.retrieval, scheme, trained, model.shape)
     for warning in scheme.warnings(model.shape):

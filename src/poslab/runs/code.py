@@ -23,7 +23,7 @@ _ROOT = Path(__file__).parents[1]
 _PACKAGES = ("attention", "data", "model", "training")  # decide a result, whatever the scheme and the task
 # So does what all schemes and tasks build on; the other files of positions/ and tasks/ count with who imports them.
 _CONTRACT = {
-    "positions": ("__init__", "base", "contract", "pictures", "terms"),
+    "positions": ("__init__", "base", "pictures", "sizes", "terms"),
     "tasks": ("__init__", "base", "checks"),
 }
 _SHARED = {_ROOT / package / f"{name}.py" for package, names in _CONTRACT.items() for name in names}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from poslab.attention import attend
 from poslab.attention.reference import Pairwise
-from poslab.commands.check import LargestTensor
+from poslab.contract.parts import LargestTensor
 from poslab.positions import RelativeTerms, ScoreTile
 
 LENGTH = 300  # of three blocks

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from poslab import GPT
-from poslab.commands.check import has_formula
 from poslab.config.schema import Retrieval
+from poslab.contract.parts import has_formula
 from poslab.errors import SettingError
 from poslab.model.memory import Memory
 from poslab.positions import HeadInputs, ModelShape, PositionScheme

@@ -1,0 +1,365 @@
+"""Parts of the contract of position schemes.
+
+Each part makes small models with weights large enough for position to matter, and yields differences: what was
+compared, what was found and what it should be (tensors of one shape), and how far apart they may be, as a proportion
+of the largest value, at least 1. Texts are longer than any window where one matters.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from poslab.attention import scheme_attention
+from poslab.config.nodes import flat_node
+from poslab.config.schemes import node_of
+from poslab.contract.hooks import watched
+from poslab.errors import SettingError, UserError, blamed_on, described
+from poslab.evaluation.pictures import sample_pairs
+from poslab.hf.architectures import hf_equivalent
+from poslab.hf.export import export
+from poslab.model.cache import KeyValueCache
+from poslab.model.decoder import GPT
+from poslab.positions import Curves, HeadInputs, Matrix, ModelShape, PositionScheme
+from poslab.positions.base import Tables
+from poslab.runs.checkpoint import Checkpoint, load_checkpoint
+from poslab.runs.checkpoint_files import save_weights
+from poslab.runs.code import fingerprints
+
+Difference = tuple[str, Tensor, Tensor, float]
+Part = Callable[..., Iterator[Difference]]
+# Two blocks of a kernel; heads, layers and channels of a head can't be taken for each other.
+SIZES: dict[str, Any] = {"context_length": 150, "embed_dim": 24, "num_layers": 3, "num_heads": 2}
+LONGEST_WINDOW = 512  # because with more, the dense formula takes seconds
+RISING = torch.tensor([[0, 1, 2, 5, 6, 9, 20, 21, 22, 30], [3, 4, 7, 7, 7, 8, 11, 12, 15, 39]])
+_SYMBOLS = [f"s{number}" for number in range(61)]
+_NEAR = 1e-5  # two ways to the same numbers; a scheme may compute them in float32
+
+
+class NotTried(UserError):
+    """Reason why a part says nothing about a scheme."""
+
+
+class Differs(UserError):
+    """What differs, and by how much."""
+
+
+def compare(part: Part, scheme: PositionScheme, **sizes: Any) -> str:
+    """Return how near the numbers of a part are. Raises Differs, NotTried, and SettingError for a hook's result."""
+    torch.manual_seed(0)
+    largest, limit, compared = 0.0, 0.0, False
+    for what, found, expected, room in part(scheme, **sizes):
+        apart = float((found - expected).abs().max().detach() / expected.abs().max().detach().clamp(min=1))
+        largest, limit, compared = *max((largest, limit), (apart, room)), True
+        if not apart <= room:  # NaN is not
+            raise Differs(f"{what}: off by {apart:.2g} (limit {room:g})")
+    return f"within {largest:.0e} (limit {limit:g})" if largest else "to the bit" * compared
+
+
+def outcome(part: Part, scheme: PositionScheme) -> tuple[str, str]:
+    """Return ("ok", the largest relative difference), ("differs", what, and by how much) or ("not tried", why)."""
+    try:
+        return "ok", compare(part, scheme)
+    except UserError as error:
+        return "not tried" if isinstance(error, NotTried) else "differs", str(error)
+    except Exception as error:  # because whatever a scheme raises is what was to be found
+        return "differs", " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def beyond_window(scheme: PositionScheme, least: int) -> int:
+    """Return how long a text must be for the scheme's window to hide something, at least `least`.
+
+    The window is that of `relative`, or a whole-number setting, as `score_mod` may take its window from one. Raises
+    NotTried for a window of `relative` that is wider than LONGEST_WINDOW.
+    """
+    model = _model(scheme, context_length=least)
+    windows = [terms.window for terms in model.relative_terms(1) if terms is not None and terms.window is not None]
+    if max(windows, default=0) > LONGEST_WINDOW:
+        problem = f"its window of {max(windows)} keys is wider than the texts here: try one of at most {LONGEST_WINDOW}"
+        raise NotTried(problem)
+    windows += [value for value in flat_node(node_of(scheme)).values() if type(value) is int]
+    return max(least, *(window + 10 for window in windows if window <= LONGEST_WINDOW), 0)
+
+
+def _model(scheme: PositionScheme, **sizes: Any) -> GPT:
+    """Return a model in float64. Raises NotTried for sizes that the scheme refuses."""
+    torch.manual_seed(0)
+    try:
+        model = GPT(scheme, vocab_size=len(_SYMBOLS), dropout=0.0, **SIZES | sizes)
+    except SettingError as refused:
+        if refused.option == "pos":  # a mistake of its author
+            raise
+        raise NotTried(str(refused)) from None
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model.double().eval()
+
+
+def _model_and_tokens(scheme: PositionScheme, sizes: dict[str, Any], least: int = 150) -> tuple[GPT, Tensor]:
+    """Return a causal model, and tokens of a whole context, which is longer than a window unless `sizes` has one."""
+    model = _model(scheme, **sizes or {"context_length": beyond_window(scheme, least)})
+    if not model.shape.causal:
+        raise NotTried("the model isn't causal")
+    return model, _tokens(model.shape.context_length)
+
+
+def _tokens(length: int) -> Tensor:
+    return torch.randint(len(_SYMBOLS), (2, length))
+
+
+def _finite(what: str, values: Tensor) -> Difference:
+    return f"{what}, which must be finite", 0 * values, values.new_zeros(()), 0.0
+
+
+@torch.no_grad()
+def check_hooks(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]:
+    """Run a model whose hooks are watched, in float32 and float64, evaluated and trained; there are no differences."""
+    yield from ()
+    for dtype in (torch.float32, torch.float64):
+        model = _model(scheme, **sizes).to(dtype)
+        model.pos = watched(scheme, model.shape)
+        others = (2, model.shape.num_heads, model.shape.head_dim, model.shape.num_layers)
+        longest = min(model.shape.context_length, 12)
+        length = next((n for n in range(longest, 0, -1) if n not in others), longest)  # so that axes can't be confused
+        model(_tokens(length))
+        model.train()(_tokens(length))
+
+
+@torch.no_grad()
+def check_pictures(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]:
+    """Draw all pictures, as training would fail at its first validation."""
+    model = _model(scheme, **sizes)
+    with blamed_on("pos", scheme, "warnings"):
+        scheme.warnings(model.shape)
+    with blamed_on("pos", scheme, "pictures"):
+        pictures: dict[str, Any] = dict(model.pictures())
+    for name, picture in pictures.items():
+        if not isinstance(picture, Curves | Matrix):
+            problem = f"{name} must be Curves or a Matrix, not {described(picture)}"
+            raise SettingError("pos", f"{type(scheme).__name__}.pictures", problem)
+        lines = picture.lines.values() if isinstance(picture, Curves) else [picture.values]
+        yield from (_finite(f"picture {name}", values) for values in lines)
+    with blamed_on("pos", scheme, "explain"):
+        model.explanations(sample_pairs(model, _tokens(min(model.shape.context_length, 7))[0]))
+
+
+def check_formula(scheme: PositionScheme) -> Iterator[Difference]:
+    """Compare attention, by two kernels, with the softmax of `reference_score`, in every layer."""
+    if not has_formula(scheme):
+        raise NotTried("it has no reference_score")
+    _model(scheme, context_length=22, num_layers=2, num_heads=3)  # which it may refuse
+    length, short = beyond_window(scheme, 8), list(range(8))
+    wide = list(range(min(length, scheme.max_length(ModelShape(length, 24, 2, 3)) or length)))
+    texts = ((True, short, short), (False, short, short), (True, [0, 1, 2, 5, 8, 9, 13, 21], short))
+    # Of a text that is longer than the window, those queries from which it hides most.
+    for causal, positions, rows in (*texts, (True, wide, wide[-1:]), (False, wide, wide[:1])):
+        count, shape = len(positions), ModelShape(positions[-1] + 1, 24, 2, 3, causal)
+        tables = {name: (x + 0.5 * torch.randn_like(x)).double() for name, x in scheme.tables(shape).items()}
+        q, k, values = torch.randn(3, 1, 3, count, 8, dtype=torch.float64)  # (B, H, T, Dh)
+        x = torch.randn(1, count, 24, dtype=torch.float64)
+        how: dict[str, Any] = {"x": x, "num_layers": 2, "positions": torch.tensor(positions), "causal": causal}
+        seen = [[j <= i or not causal for j in range(count)] for i in range(count)]
+        text = f"{count} tokens" if positions is wide else f"positions {positions}"
+        for layer in range(2):
+            inputs = HeadInputs(q[0], k[0], x[0], positions, seen, shape, layer, head=0)
+            expected = _weights(scheme, tables, inputs, rows) @ values[0]
+            for backend in ("reference", "blockwise"):
+                how |= {"layer": layer, "backend": backend}
+                # Less what a table adds to the values themselves.
+                out, nothing = (scheme_attention(scheme, tables, q, k, v, **how) for v in (values, 0 * values))
+                what = f"attention over {text}{'' if causal else ', not causal'}, layer {layer} ({backend})"
+                yield what, (out - nothing)[0, :, rows], expected, 1e-7
+    if any(map(scheme.overrides, ("embed", "mix"))) and not scheme.overrides("reference_score"):
+        raise NotTried("scores are plain ones, as they should be; `embed` and `mix` have no formula here")
+
+
+def has_formula(scheme: PositionScheme) -> bool:
+    """Return whether the scheme has a scalar formula for its scores: a foreign one may have none."""
+    hooks = ("rotate", "query", "key", "query_scale", "relative", "score_mod", "key_bias")
+    known = scheme.overrides("reference_score") or scheme.overrides("reference_null")
+    return known or not any(map(scheme.overrides, hooks))
+
+
+def _weights(scheme: PositionScheme, tables: Tables, text: HeadInputs, rows: Sequence[int]) -> Tensor:
+    """Return the weights of all heads and of the queries `rows`, (H, rows, T), pair by pair."""
+    weights = torch.zeros(text.shape.num_heads, len(rows), len(text.positions), dtype=torch.float64)
+    for head, (row, i) in product(range(len(weights)), enumerate(rows)):
+        of_head, keys = replace(text, head=head), [j for j, seen in enumerate(text.seen[i]) if seen]
+        scores = [scheme.reference_score(tables, of_head, i, j) for j in keys]
+        null = scheme.reference_null(tables, of_head, i)
+        scores += [] if null is None else [null]
+        weights[head, row, keys] = torch.tensor(scores, dtype=torch.float64).softmax(0)[: len(keys)]
+    return weights
+
+
+def check_causal(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]:
+    """Compare logits before a token with those before another one."""
+    model, tokens = _model_and_tokens(scheme, sizes)
+    kept = max(1, model.shape.context_length - 10)
+    changed = torch.cat([tokens[:, :kept], (tokens[:, kept:] + 1) % len(_SYMBOLS)], dim=1)
+    yield "logits before a changed token", model(changed)[:, :kept], model(tokens)[:, :kept], 1e-9
+
+
+def check_kernels(scheme: PositionScheme) -> Iterator[Difference]:
+    """Compare logits and gradients of the kernels that training takes with those of the dense formula."""
+    length = beyond_window(scheme, 150)
+    for causal in (True, False):
+        sizes, tokens = {"context_length": length, "causal": causal}, _tokens(length)
+        exact = _logits_and_gradients(_model(scheme, attention_backend="reference", **sizes), tokens)
+        found = _logits_and_gradients(_model(scheme, **sizes), tokens)
+        for name, expected in exact.items():
+            yield f"{'causal' if causal else 'not causal'}, {name}", found[name], expected, _NEAR
+
+
+def _logits_and_gradients(model: GPT, tokens: Tensor) -> dict[str, Tensor]:
+    logits = model(tokens)
+    logits.logsumexp(-1).sum().backward()
+    gradients = {f"gradient of {name}": parameter.grad for name, parameter in model.named_parameters()}
+    for name in (name for name, gradient in gradients.items() if gradient is None):
+        raise Differs(f"table {name.rpartition('.')[2]} gets no gradient, so that it would stay as it is")
+    return {"logits": logits.detach(), **gradients}
+
+
+def check_device(scheme: PositionScheme) -> Iterator[Difference]:
+    """Compare logits and gradients on CUDA, in float32, with those on the CPU.
+
+    Without CUDA, a model on "meta" still tells whether all tensors are made on the model's device.
+    """
+    tokens = _tokens(SIZES["context_length"])
+    _model(scheme, attention_backend="reference").to("meta")(tokens.to("meta"))
+    if not torch.cuda.is_available():
+        raise NotTried("there is no CUDA here; all tensors are made on the model's device, as they must")
+    found = _logits_and_gradients(_model(scheme).float().cuda(), tokens.cuda())
+    for name, expected in _logits_and_gradients(_model(scheme), tokens).items():
+        yield name, found[name].cpu().double(), expected, 1e-2
+
+
+def check_bfloat16(scheme: PositionScheme) -> Iterator[Difference]:
+    """Compare logits under bfloat16 autocast with those of float32."""
+    model, tokens = _model(scheme).float(), _tokens(40)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = model(tokens).float()
+    yield "logits", rounded, model(tokens), 0.05
+    rounded.square().mean().backward()
+    yield from (_finite(f"gradient of {name}", p.grad) for name, p in model.named_parameters() if p.grad is not None)
+
+
+def check_cache(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]:
+    """Compare logits of a text that comes in parts, alone, with those of the full pass beside another text."""
+    model, tokens = _model_and_tokens(scheme, sizes, least=40)
+    length, expected = model.shape.context_length, model(tokens)[:1]
+    single, cuts = range(max(0, length - 40), length), {3, 4, length - 16, length - 15} & {*range(length)}
+    for edges in (single, cuts):
+        parts = [end - begin for begin, end in pairwise(sorted({0, *edges, length}))]
+        cache = KeyValueCache()
+        found = torch.cat([model(part, cache) for part in tokens[:1].split(parts, dim=1)], dim=1)
+        yield f"logits of parts of {', '.join(map(str, parts[:3]))}, ... tokens", found, expected, _NEAR
+
+
+def check_positions(scheme: PositionScheme) -> Iterator[Difference]:
+    """Compare rows that are given positions of their own with each alone, and with a cache that reads them."""
+    model, tokens = _model(scheme), _tokens(10)
+    together, cache = model(tokens, positions=RISING), KeyValueCache()
+    alone = [model(row[None], positions=own)[0] for row, own in zip(tokens, RISING, strict=True)]
+    yield "rows together and alone", together, torch.stack(alone), _NEAR
+    parts = zip(tokens.split([4, 1, 5], 1), RISING.split([4, 1, 5], 1), strict=True)
+    yield "with a cache", torch.cat([model(part, cache, own) for part, own in parts], 1), together, _NEAR
+    if scheme.shift_invariant:
+        moved = model(tokens, positions=RISING + 37)
+        yield "all moved by 37 (`shift_invariant` is true)", moved, together, _NEAR
+
+
+def check_memory(scheme: PositionScheme) -> Iterator[Difference]:
+    """Compare a text read in segments, with a memory that keeps all of it, with a cache and with the full pass."""
+    length = beyond_window(scheme, 40)
+    tokens, model = _tokens(length), _model(scheme, context_length=8, memory_length=length)
+    found, cache = model.hidden_in_segments(tokens)[0], model.new_cache()
+    by_cache = [model.hidden(part, cache) for part in tokens.split([9, 1, length - 10], 1)]
+    yield "segments of 8, with a cache", torch.cat(by_cache, 1), found, _NEAR
+    if not (scheme.overrides("mix") or scheme.overrides("embed")):  # which may look back, in a segment only within it
+        yield "segments of 8, in one pass", found, model.hidden(tokens), _NEAR
+
+
+def check_files(scheme: PositionScheme) -> Iterator[Difference]:
+    """Compare the model with itself, saved and loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        loaded, tokens, expected = _saved_and_loaded(scheme, folder)
+    yield "saved and loaded", loaded.model(tokens, positions=loaded.model.text_positions(40)), expected, 0.0
+
+
+def check_export(scheme: PositionScheme) -> Iterator[Difference]:
+    """Compare the model with itself, exported and loaded by transformers."""
+    try:
+        import transformers
+    except ImportError:
+        raise NotTried("transformers is not installed") from None
+    from poslab.hf.modeling_poslab import PoslabForCausalLM
+
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        loaded, tokens, expected = _saved_and_loaded(scheme, folder)
+        export(loaded, exported := Path(folder) / "exported")
+        kind: Any = PoslabForCausalLM if hf_equivalent(loaded.model) is None else transformers.AutoModelForCausalLM
+        yield "exported", kind.from_pretrained(exported).eval()(tokens).logits, expected, _NEAR
+
+
+@torch.no_grad()
+def _saved_and_loaded(scheme: PositionScheme, folder: str) -> tuple[Checkpoint, Tensor, Tensor]:
+    """Return a model from a file in the folder, tokens, and the logits that it had of them before it was saved."""
+    model, tokens = _model(scheme, context_length=40).float(), _tokens(40)
+    sizes = SIZES | {"context_length": 40, "dropout": 0.0}
+    config = {"pos": node_of(scheme), "model": sizes, "data": {}, "seed": 1}
+    about = {"config": config, "pos": "scheme", "observed": None, "symbols": _SYMBOLS, "data_sha256": ""}
+    model.seed = 1  # of positions that are drawn
+    expected = model(tokens, positions=model.text_positions(40))  # before others are made
+    save_weights(file := Path(folder) / "weights.safetensors", model.state_dict(), about | fingerprints(scheme))
+    return load_checkpoint(file, allow_code=True), tokens, expected
+
+
+class LargestTensor(TorchDispatchMode):
+    """Mode that notes the bytes of the largest tensor in memory; a view counts as all of its storage."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and not tensor.is_meta:
+                self.bytes = max(self.bytes, tensor.untyped_storage().nbytes())
+        return result
+
+
+def check_growth(scheme: PositionScheme) -> Iterator[Difference]:
+    """Compare the largest tensor of a training step with that of one of a quarter of the length."""
+    largest = []
+    for length in (384, 1536):
+        model = _model(scheme, context_length=length, embed_dim=16, num_layers=1).float()
+        with LargestTensor() as seen:  # type: ignore[no-untyped-call]
+            model(_tokens(length)).sum().backward()
+        largest.append(torch.tensor(float(seen.bytes)))
+    yield "the largest tensor, of which 1 would be linear", largest[1] / largest[0] / 4, torch.tensor(1.0), 1.0
+
+
+PARTS: dict[str, Part] = {
+    "hooks": check_hooks,
+    "pictures": check_pictures,
+    "formula of the paper": check_formula,
+    "no look ahead": check_causal,
+    "kernels": check_kernels,
+    "device": check_device,
+    "bfloat16": check_bfloat16,
+    "cache": check_cache,
+    "given positions": check_positions,
+    "memory": check_memory,
+    "files": check_files,
+    "export": check_export,
+    "linear memory": check_growth,
+}
