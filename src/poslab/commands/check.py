@@ -26,6 +26,7 @@ from poslab.hf.architectures import hf_equivalent
 from poslab.hf.export import export
 from poslab.model.cache import KeyValueCache
 from poslab.model.decoder import GPT
+from poslab.model.memory import MemoryGPT, decoder_of
 from poslab.positions import HeadInputs, ModelShape, PositionScheme
 from poslab.positions.base import Tables
 from poslab.positions.contract import check_hooks
@@ -87,7 +88,7 @@ def outcome(check: Callable[[PositionScheme], Iterator[Difference]], scheme: Pos
 def _model(scheme: PositionScheme, **sizes: Any) -> GPT:
     torch.manual_seed(0)
     try:
-        model = GPT(scheme, vocab_size=len(_SYMBOLS), dropout=0.0, **SIZES | sizes)
+        model = decoder_of(scheme, vocab_size=len(_SYMBOLS), dropout=0.0, **SIZES | sizes)
     except SettingError as refused:
         raise NotTried(str(refused)) from None
     with torch.no_grad():
@@ -201,6 +202,7 @@ def check_positions(scheme: PositionScheme) -> Iterator[Difference]:
 def check_memory(scheme: PositionScheme) -> Iterator[Difference]:
     """Compare a text read in segments, with a memory that keeps all of it, with a cache and with the full pass."""
     tokens, model = _tokens(40), _model(scheme, context_length=8, memory_length=40)
+    assert isinstance(model, MemoryGPT)
     found, cache = model.hidden_in_segments(tokens)[0], model.new_cache()
     by_cache = [model.hidden(part, cache) for part in tokens.split([9, 1, 30], 1)]
     yield "segments of 8, by a cache", torch.cat(by_cache, 1), found, _NEAR

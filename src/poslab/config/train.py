@@ -123,6 +123,7 @@ def parse(
     if task is not None:
         parsed["data"] = task
         parsed["model"].longest_text = min(task.reach(task.lengths[-1]), parsed["model"].context_length)
+        parsed["model"].in_segments = task.in_segments
     scheme = parse_scheme(chosen(plain["pos"], given_of(overrides or ())))
     if not scheme.overrides("tables"):  # it learns nothing that could move faster: with any factor the same run
         parsed["optim"].position_learning_rate_factor = 1.0

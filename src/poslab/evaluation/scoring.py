@@ -15,8 +15,9 @@ from poslab.data.stream import Scan
 from poslab.data.task import TaskDataModule
 from poslab.errors import SettingError
 from poslab.evaluation.files import evaluate_run, held_out, write_scalars
-from poslab.evaluation.losses import consecutive_token_losses, mean_loss, scanned_losses, window_losses
+from poslab.evaluation.losses import mean_loss, window_losses
 from poslab.evaluation.probes import TEXTS, spread
+from poslab.evaluation.stream_losses import consecutive_token_losses, scanned_losses
 from poslab.evaluation.task_metrics import (
     MetricsByLength,
     legible_example,
@@ -153,7 +154,7 @@ class TaskScoring(Scoring[TaskDataModule]):
 
     def rows(self, model: GPT, batch: Any) -> Rows:
         numbers, examples = batch
-        return score_answers(model, numbers, examples, self.in_segments)
+        return score_answers(model, numbers, examples)
 
     def validation(self, rows: Rows) -> dict[str, float]:
         return super().validation(rows) | proportions(rows)
@@ -165,7 +166,7 @@ class TaskScoring(Scoring[TaskDataModule]):
         tokens, targets, _ = self.example
         target_mask = targets != IGNORED
         with model.drawing(0):
-            answers = predictions(model, self.example, self.in_segments).where(target_mask, IGNORED)
+            answers = predictions(model, self.example).where(target_mask, IGNORED)
         words = self.data.task.words
         rows = {"reads": words(tokens[0]), "right": words(targets[0]), "says": words(answers[0])}
         right, given = (" ".join(words(answered[target_mask])) for answered in (targets, answers))

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from poslab.attention.reference import without_autocast
 from poslab.model.decoder import GPT
-from poslab.model.memory import Memory
+from poslab.model.memory import Memory, MemoryGPT
 from poslab.tasks.base import IGNORED
 
 _FEW_LOGITS = 2**18  # up to which torch's functions take half of the time
@@ -39,7 +39,7 @@ def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor, positions: 
 
 
 def loss_in_segments(
-    model: GPT, tokens: Tensor, targets: Tensor, memory: Memory | None = None
+    model: MemoryGPT, tokens: Tensor, targets: Tensor, memory: Memory | None = None
 ) -> tuple[Tensor, Memory]:
     """Return the mean cross-entropy of texts that are read in segments, tokens and targets (B, N), after the memory of
     those before; and the memory after them."""

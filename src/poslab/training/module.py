@@ -21,8 +21,7 @@ from poslab.evaluation.probes import probe
 from poslab.evaluation.scoring import Scoring
 from poslab.metric import EXACT, LOSS, SOLVED
 from poslab.model.decoder import GPT
-from poslab.model.memory import Memory
-from poslab.model.memory.retrieval import RetrievedAttention
+from poslab.model.memory import Memory, MemoryGPT, RetrievedAttention
 from poslab.runs.checkpoint_files import describe
 from poslab.runs.code import continued, fingerprints
 from poslab.tasks import Examples
@@ -67,11 +66,11 @@ class LanguageModel(LightningModule):
         tokens, targets, *_ = batch
         self.model.first_text = batch.first_row if isinstance(batch, BatchShard) else 0
         read = batch.read if isinstance(batch, Segments | BatchShard) else None
-        if read is not None and self.model.remembers:
+        if read is not None and isinstance(self.model, MemoryGPT):
             memory = self.model.empty_memory(len(tokens)) if self.memory is None else self.memory
             loss, self.memory = loss_in_segments(self.model, tokens, targets, memory.restarted(read))
             return loss
-        if self.scoring.in_segments:
+        if isinstance(self.model, MemoryGPT):
             return loss_in_segments(self.model, tokens, targets)[0]
         positions = batch.positions if isinstance(batch, Examples | BatchShard) else None
         return language_model_loss(self.model, tokens, targets, positions)

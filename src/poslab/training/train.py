@@ -17,6 +17,7 @@ from poslab.distributed import is_first_process
 from poslab.errors import Diverged, SettingError, lacks_memory
 from poslab.evaluation.scoring import Scoring, TaskScoring, TextScoring
 from poslab.model.decoder import GPT
+from poslab.model.memory import decoder_of
 from poslab.runs.checkpoint_files import write_start
 from poslab.runs.code import code_fingerprint, task_sha256
 from poslab.runs.folder import RunFolder, new_run_folder
@@ -133,7 +134,7 @@ def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
     """Make the model. Raises SettingError, naming the largest size, where it doesn't fit into memory."""
     try:
         settings = vars(config.model) | {"compile": compiles(config.model, config.trainer)}
-        return GPT(config.pos, vocab_size=vocab_size, **settings)
+        return decoder_of(config.pos, vocab_size=vocab_size, **settings)
     except SettingError as error:
         if error.option == "pos":
             raise
