@@ -1,4 +1,4 @@
-"""Module with a position scheme: its tables, the positions of its tokens, and what its hooks do before and in each layer.
+"""Module with a position scheme: its tables, the positions of its tokens, and its hooks before and in each layer.
 
 Positions are given by the caller, sampled by the scheme, or 0, 1, 2, ...
 
@@ -47,7 +47,7 @@ class SchemeModule(nn.Module):
         seed = int(torch.randint(2**62, ())) if self.training else None
         if given is not None:
             position_ids = PositionIds.given(given.to(tokens.device))
-            position_ids.check(*tokens.shape, self.pos, self.shape)
+            position_ids.check(len(tokens), tokens.shape[1], self.pos, self.shape)
             self.check_length(int(position_ids.positions.max()) + 1)
             return position_ids
         counted = torch.arange(tokens.shape[-1], device=tokens.device) if counted is None else counted
@@ -62,7 +62,7 @@ class SchemeModule(nn.Module):
         return PositionIds(sampled.to(tokens.device), irregular=bool((sampled.diff() != 1).any()))
 
     def embed(self, x: Tensor, position_ids: PositionIds, text: Tensor) -> Tensor:
-        """Apply the hook `embed` to token embeddings x (B, T, D), (B, T, D); text: (B, N) ids, of which x are the last."""
+        """Apply the hook `embed` to token embeddings x (B, T, D), (B, T, D); text: (B, N) ids, x those of the last."""
         embed: Callable[..., Tensor] = partial(self.pos.embed, self.tables)
         if not self.pos.further("embed", None):
             return position_ids.map(embed, x)
@@ -78,7 +78,7 @@ class SchemeModule(nn.Module):
         key_position_ids: PositionIds | None = None,
         terms: list[RelativeTerms | None] | None = None,
     ) -> list[SchemeLayer]:
-        """Return the scheme in each layer; arguments as in `SchemeLayer`, terms of each by default for all distances."""
+        """Return the scheme in each layer; arguments as in `SchemeLayer`; terms: of each layer, if they are known."""
         if terms is None:
             terms = self.terms((key_position_ids or position_ids).distances(self.shape.causal))
         made = partial(SchemeLayer, self.pos, self.tables, self.shape)

@@ -19,6 +19,7 @@ from poslab.explanation.model_under_study import ModelUnderStudy, examine, requi
 from poslab.explanation.page import MARK, write
 from poslab.explanation.probe_data import ProbeData, of_task, of_text
 from poslab.model.decoder import GPT
+from poslab.model.memory import decoder_of
 from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import start_and_best

@@ -30,6 +30,7 @@ from poslab.evaluation.task_metrics import (
 )
 from poslab.metric import LOSS, PERPLEXITY, SHARES, Metric, loss_metric, perplexity
 from poslab.model.decoder import GPT
+from poslab.model.memory import MemoryGPT
 from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.error_examples import write_wrong_answers
 from poslab.runs.folder import ANSWERS
@@ -97,7 +98,9 @@ class TextScoring(Scoring[TextDataModule]):
         self.prompt = data.vocabulary.encode(prompt, "sample.prompt") if prompt else self._opening()
 
     def rows(self, model: GPT, batch: Any) -> Rows:
-        return scanned_losses(model, batch) if isinstance(batch, Scan) else window_losses(model, *batch)
+        if isinstance(batch, Scan) and isinstance(model, MemoryGPT):
+            return scanned_losses(model, batch)
+        return window_losses(model, *batch)
 
     def validation(self, rows: Rows) -> dict[str, float]:
         figures = super().validation(rows)

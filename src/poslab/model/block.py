@@ -56,7 +56,7 @@ class Attention(nn.Module):
         return self.attend_over(q, k, v, x, layer, first)
 
     def attend_over(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, layer: SchemeLayer, first: int) -> Tensor:
-        """Return attention of queries (B, H, T, Dh) from index `first` on over the keys of x (B, N, D), N at least T."""
+        """Return attention of queries (B, H, T, Dh) from index `first` on over the keys of x (B, N, D)."""
         q, k, token_state = layer.apply_hooks(q, k, x)
         dropout_p = self.dropout_p if self.training else 0.0
         return layer.attend(q[:, :, first:], k, v, token_state, dropout_p=dropout_p, backend=self.backend)

@@ -99,7 +99,7 @@ class GPT(SchemeModule):
         """Return the normalised last hidden states (B, T, D) of tokens (B, T), the input of the tied head."""
         if cache is not None:
             if positions is not None:
-                PositionIds.given(positions).check(*tokens.shape, self.pos, self.shape)
+                PositionIds.given(positions).check(len(tokens), tokens.shape[1], self.pos, self.shape)
             return self.hidden_after(tokens, cache, positions)
         position_ids = self.position_ids(tokens, positions)
         # Compiled only where nothing but the weights changes, because generation, with its growing lengths, would

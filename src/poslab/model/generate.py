@@ -108,8 +108,8 @@ def stream(
 
     A row that has stopped repeats its stop token. Each token sees at most `window` tokens, itself included, by default
     the model's context_length; of a longer prompt only the last ones are read. A scheme that knows any number of
-    positions slides: older keys and values are dropped. One that ends at `max_length` then computes anew for each token, from the last max_length
-    tokens; with `strict` that is refused before it begins.
+    positions slides: older keys and values are dropped. One that ends at `max_length` then computes anew for each
+    token, from the last max_length tokens; with `strict` that is refused before it begins.
 
     A row's draws depend on the generator, by default torch's own, and on the row's number, not on the other rows. A
     scheme that draws positions in evaluation draws them once for the whole text. The model computes in eval mode and is
@@ -135,7 +135,7 @@ def write(
     padding: Tensor,
     max_new_tokens: int,
     sampling: Sampling,
-    generators: list[torch.Generator],
+    generators: Sequence[torch.Generator],
     stop_token: int | None,
     window: int | None,
 ) -> Iterator[Tensor]:
