@@ -149,7 +149,7 @@ def test_every_layer_is_asked_for_its_backend() -> None:
 def test_a_gpu_compiles_no_attention_in_float64(
     dtype: torch.dtype, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("poslab.attention.dispatch.flex_problem", lambda device: None)
+    monkeypatch.setattr("poslab.attention.kernels.flex.flex_problem", lambda device: None)
     model = GPT(KeysByDistance(), dropout=0.0, **(SMALL | {"context_length": 200})).to(dtype)
     assert training_backend(model, torch.device("cuda")) == backend
 

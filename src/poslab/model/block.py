@@ -47,15 +47,11 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, layer: SchemeLayer, target_mask: TargetMask | None = None) -> Tensor:
         """Map x (B, T, D) to (B, T, D), or with a target mask to (n, D) of the targets."""
         first = 0 if target_mask is None else target_mask.first
-        out = self.attend(x, layer, first).transpose(1, 2).flatten(-2)  # (B, H, T, Dh) -> (B, T, D)
+        out = self.attend(*self.queries_keys_values(x), x, layer, first)
+        out = out.transpose(1, 2).flatten(-2)  # (B, H, T, Dh) -> (B, T, D)
         return self.dropout(self.project(out if target_mask is None else target_mask.select(out, first)))
 
-    def attend(self, x: Tensor, layer: SchemeLayer, first: int = 0) -> Tensor:
-        """Return attention of the tokens x (B, T, D) from index `first` on, (B, H, T - first, Dh)."""
-        q, k, v = self.queries_keys_values(x)
-        return self.attend_over(q, k, v, x, layer, first)
-
-    def attend_over(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, layer: SchemeLayer, first: int) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, layer: SchemeLayer, first: int) -> Tensor:
         """Return attention of queries (B, H, T, Dh) from index `first` on over the keys of x (B, N, D)."""
         q, k, token_state = layer.apply_hooks(q, k, x)
         dropout_p = self.dropout_p if self.training else 0.0

@@ -42,7 +42,7 @@ class KeyValueCache:
         self._positions = positions
         self._given: Tensor | None = None  # (length,) or (B, length): positions, where they were given
         self._tokens: Tensor | None = None  # (B, N): ids of the text so far
-        self._read: list[LayerCache] = []
+        self.read: list[LayerCache] = []
         self._terms: list[RelativeTerms | None] = []
         self._distances = range(0)  # those that the terms were made for
         self.key_position_ids: PositionIds | None = None  # of all keys that the tokens being read may see
@@ -99,9 +99,9 @@ class KeyValueCache:
 
     def layers(self, layers: Sequence[SchemeLayer]) -> Sequence[SchemeLayer]:
         """Return the layers with what the cache has read in each."""
-        self._read = self._read or [LayerCache() for _ in layers]
+        self.read = self.read or [LayerCache() for _ in layers]
         return [
-            CachedLayer(**vars(layer), cache=self, read=read) for layer, read in zip(layers, self._read, strict=True)
+            CachedLayer(**vars(layer), cache=self, read=read) for layer, read in zip(layers, self.read, strict=True)
         ]
 
     @property
@@ -134,15 +134,15 @@ class Rows:
     """Tensor (B, H, N, n) that grows at its end and is dropped from its beginning, both cheap on average."""
 
     def __init__(self) -> None:
-        self._buffer: Tensor | None = None  # (B, H, capacity, n)
+        self.buffer: Tensor | None = None  # (B, H, capacity, n)
         self._begin, self._end = 0, 0  # numbers of the rows that the buffer holds, counted from the first ever
 
     def extend(self, rows: Tensor, first: int) -> Tensor:
         """Append rows (B, H, T, n), drop those before number `first`, and return the rest, the new ones last."""
         count, kept, begin = rows.shape[-2], self._end - first, first - self._begin
-        buffer, old = self._buffer, self._buffer
+        buffer, old = self.buffer, self.buffer
         if buffer is None or begin + kept + count > buffer.shape[-2]:
-            self._buffer = buffer = rows.new_empty(*rows.shape[:2], 2 * (kept + count), rows.shape[-1])
+            self.buffer = buffer = rows.new_empty(*rows.shape[:2], 2 * (kept + count), rows.shape[-1])
             if old is not None:
                 buffer[:, :, :kept] = old[:, :, begin : begin + kept]
             self._begin, begin = first, 0

@@ -49,7 +49,7 @@ class SegmentCache(KeyValueCache):
         if self.length % self._segment:
             return
         self._tokens = None
-        for read in self._read:
+        for read in self.read:
             read.entered = None
         if self._lookup is not None:
             self._lookup.end_segment()

@@ -110,9 +110,9 @@ class MemoryAttention(Attention):
         super().__init__(shape, dropout, backend)
         self.retrieval: RetrievedAttention | None = None
 
-    def attend(self, x: Tensor, layer: SchemeLayer, first: int = 0) -> Tensor:
-        """Return attention of the tokens x (B, T, D) from index `first` on, (B, H, T - first, Dh)."""
-        q, k, v = own = self.queries_keys_values(x)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, layer: SchemeLayer, first: int) -> Tensor:
+        """Return attention of queries (B, H, T, Dh) from index `first` on, (B, H, T - first, Dh); x: (B, T, D)."""
+        own = q, k, v
         if isinstance(layer, SegmentLayer):
             layer.memory.entered = x
             if layer.memory.inputs is not None:
@@ -120,7 +120,7 @@ class MemoryAttention(Attention):
                 before = self.keys_values(inputs)
                 k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))  # (B, H, m + T, Dh)
                 x = torch.cat([inputs, x], dim=1) if layer.scheme.overrides("token_state") else x  # (B, m + T, D)
-        out = self.attend_over(q, k, v, x, layer, first)
+        out = super().attend(q, k, v, x, layer, first)
         if self.retrieval is None or not isinstance(layer, SegmentLayer | CachedSegmentLayer) or layer.lookup is None:
             return out
         return self.retrieval(out, *own, layer.lookup, layer, first)
