@@ -140,9 +140,8 @@ def test_a_stream_that_is_too_short(tmp_path: Path) -> None:
 def small_model(memory_length: int, scheme: str = ENDLESS, retrieval: Retrieval | None = None) -> GPT:
     torch.manual_seed(3)
     sizes = {"vocab_size": 256, "context_length": CONTEXT, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
-    return decoder_of(
-        make_scheme(scheme), **sizes, init_std=0.5, memory_length=memory_length, retrieval=retrieval
-    ).eval()
+    memory = {"memory_length": memory_length, "retrieval": retrieval}
+    return decoder_of(make_scheme(scheme), **sizes, **memory, init_std=0.5).eval()
 
 
 ENDS = torch.tensor([40, 41, 200, 333])
