@@ -218,6 +218,8 @@ def test_the_same_targets_with_any_memory() -> None:
     assert losses[str(CONTEXT)] == pytest.approx(sum(found.consecutive_losses) / 299, abs=1e-5)
     assert len({*losses.values()}) == 3
     assert found.metrics["memory_loss"] == losses
+    without = small_model(0)  # a plain GPT of the same weights
+    assert evaluate(without, text, [], memory_lengths=[*map(int, losses)], ends=ENDS).memory_losses == losses
     with pytest.raises(SettingError, match=r"^memory_length=16: .* ends at a length"):
         evaluate(small_model(0, ENDING), text, [CONTEXT], memory_lengths=[16])
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import poslab
-from poslab import GPT
+from poslab import GPT, load
 from poslab.data.task import TaskDataModule
 from poslab.errors import SettingError
 from poslab.evaluation.files import own_task
@@ -159,15 +159,17 @@ def test_a_document_is_read_a_context_at_a_time(memory_length: int) -> None:
     )
 
 
-def test_a_run_on_documents_beyond_the_context(tmp_path: Path) -> None:
+@pytest.mark.parametrize("memory_length", [0, 8])
+def test_a_run_on_documents_beyond_the_context(memory_length: int, tmp_path: Path) -> None:
     config = compose_config(
         "data=distant_recall", "pos=t5", "trainer=cpu", "trainer.max_steps=2", "data.validate_every=1",
-        "data.batch_size=2", "data.test_lengths=[8,40]", "model.context_length=8", "model.memory_length=8",
-        f"run_dir={tmp_path / 'run'}",
+        "data.batch_size=2", "data.test_lengths=[8,40]", "model.context_length=8",
+        f"model.memory_length={memory_length}", f"run_dir={tmp_path / 'run'}",
     )  # fmt: skip
     train(config)
     run = read_run(tmp_path / "run")
     assert run.lengths("accuracy") == [8, 40]
+    assert isinstance(load(tmp_path / "run"), MemoryGPT)
     assert run.summary.measures[0].name == "accuracy"
 
 

@@ -125,7 +125,8 @@ def stream(
         raise SettingError("max_new_tokens", max_new_tokens, problem)
     seeds = [int(torch.randint(2**62, (), generator=generator)) for _ in tokens]  # whatever rows follow a row
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    return model.write(tokens, padding, max_new_tokens, sampling, generators, stop_token, window)
+    how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "sampling": sampling, "stop_token": stop_token}
+    return model.write(tokens, padding, generators, window, **how)
 
 
 @torch.no_grad()
@@ -133,11 +134,12 @@ def write(
     model: GPT,
     tokens: Tensor,
     padding: Tensor,
+    generators: Sequence[torch.Generator],
+    window: int | None,
+    *,
     max_new_tokens: int,
     sampling: Sampling,
-    generators: Sequence[torch.Generator],
     stop_token: int | None,
-    window: int | None,
 ) -> Iterator[Tensor]:
     """Yield what `stream` does; tokens (B, T), of which the first `padding` (B,) are none, a generator for each row."""
     longest = model.most_positions(window)

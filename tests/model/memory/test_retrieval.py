@@ -175,7 +175,7 @@ def test_refusals() -> None:
     with pytest.raises(SettingError, match="layer=-1: must be at least 0"):
         Retrieval(layer=-1)
     with pytest.raises(SettingError, match=r"retrieval\.layer=4: must be from 0 to 3, by num_layers=4"):
-        Retrieval(layer=4).check(ModelShape(8, 8, num_layers=4, num_heads=2))
+        MemoryGPT(num_layers=4, retrieval=Retrieval(layer=4))
     with pytest.raises(SettingError, match=r"retrieval\.layer=0: needs a causal model"):
         MemoryGPT(causal=False, retrieval=Retrieval(layer=0))
     for pos in ("shaw", "rope", "nope"):

@@ -11,15 +11,14 @@ from itertools import zip_longest
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from poslab.errors import require_at_least
 from poslab.model.block import TargetMask
 from poslab.model.cache import KeyValueCache
 from poslab.model.decoder import GPT
-from poslab.model.generate import Sampling
 from poslab.model.memory.cache import SegmentCache
-from poslab.model.memory.retrieval import Retrieval, RetrievedAttention, check_bias
+from poslab.model.memory.retrieval import Retrieval, RetrievedAttention
 from poslab.model.memory.segments import Memory, MemoryAttention, Segment
 from poslab.positions import PositionScheme
 from poslab.positions.contract import check_memory
@@ -66,8 +65,7 @@ class MemoryGPT(GPT):
         check_memory(self.pos, self.shape, memory_length)
         self.memory_length, self.retrieval = memory_length, retrieval
         if retrieval is not None:
-            retrieval.check(self.shape)
-            check_bias(retrieval, self.pos, self.tables, self.shape)
+            retrieval.check(self.pos, self.tables, self.shape)
             attention: Any = self.blocks[retrieval.layer].attention
             attention.retrieval = RetrievedAttention(self.shape.num_heads, retrieval)
 
@@ -152,23 +150,16 @@ class MemoryGPT(GPT):
         return SegmentCache(self.shape.context_length, self.memory_length, self.retrieval, padding, positions)
 
     def write(
-        self,
-        tokens: Tensor,
-        padding: Tensor,
-        max_new_tokens: int,
-        sampling: Sampling,
-        generators: Sequence[torch.Generator],
-        stop_token: int | None,
-        window: int | None,
+        self, tokens: Tensor, padding: Tensor, generators: Sequence[Generator], window: int | None, **how: Any
     ) -> Iterator[Tensor]:
         """Yield the next token of each row, as `poslab.model.generate.write`."""
         if window is not None or not padding.any():
-            return super().write(tokens, padding, max_new_tokens, sampling, generators, stop_token, window)
+            return super().write(tokens, padding, generators, window, **how)
         # Read in segments, texts of unequal length don't begin them at the same time, so each is read by itself.
         none, texts = padding.new_zeros(1), []
         for row, skipped, own in zip(tokens, padding.tolist(), generators, strict=True):
-            texts.append(super().write(row[None, skipped:], none, max_new_tokens, sampling, [own], stop_token, window))
-        return map(torch.cat, zip_longest(*texts, fillvalue=tokens.new_tensor([stop_token or 0])))
+            texts.append(super().write(row[None, skipped:], none, [own], window, **how))
+        return map(torch.cat, zip_longest(*texts, fillvalue=tokens.new_tensor([how["stop_token"] or 0])))
 
     def most_positions(self, window: int | None = None) -> int | None:
         """Return how many positions there are for a text; None: any number, as where they begin anew in segments."""
@@ -187,7 +178,7 @@ class MemoryGPT(GPT):
     def replace_scheme(self, scheme: PositionScheme) -> None:
         """Take another scheme, for the same tables. Raises SettingError where it can't be remembered by."""
         if self.retrieval is not None:
-            check_bias(self.retrieval, scheme, self.tables, self.shape)
+            self.retrieval.check(scheme, self.tables, self.shape)
         super().replace_scheme(scheme)
 
 
@@ -196,15 +187,9 @@ def with_memory(model: GPT, memory_length: int) -> MemoryGPT:
     sizes = asdict(model.shape)
     del sizes["token_std"]  # of the start alone
     retrieval = model.retrieval if isinstance(model, MemoryGPT) else None
+    sizes["vocab_size"] = model.token_embedding.num_embeddings
     with torch.device("meta"):
-        other = MemoryGPT(
-            model.pos,
-            memory_length=memory_length,
-            retrieval=retrieval,
-            vocab_size=model.token_embedding.num_embeddings,
-            dropout=0.0,
-            **sizes,
-        )
+        other = MemoryGPT(model.pos, memory_length=memory_length, retrieval=retrieval, **sizes)
     other.load_state_dict(model.state_dict(), assign=True)
     other.seed = model.seed
     return other.eval()

@@ -64,14 +64,25 @@ class Retrieval:
         if self.k > self.size:
             raise SettingError("retrieval.k", self.k, f"must be at most size={self.size}, the tokens to choose from")
 
-    def check(self, shape: ModelShape) -> None:
-        """Raise SettingError where a model of that shape can't retrieve."""
+    def check(self, scheme: PositionScheme, tables: Tables, shape: ModelShape) -> None:
+        """Raise SettingError where the model can't retrieve, or has no bias for every distance in memory if it must."""
         last = shape.num_layers - 1
         if self.layer > last:
             problem = f"must be from 0 to {last}, by num_layers={shape.num_layers}"
             raise SettingError("retrieval.layer", self.layer, problem)
         if not shape.causal:
             raise SettingError("retrieval.layer", self.layer, "needs a causal model: this one sees the future")
+        if not self.position_bias:
+            return
+        terms = scheme.relative(tables, shape, self.layer, range(1))
+        longest, needed = scheme.max_length(shape), self.size + shape.context_length
+        problem = ""
+        if terms is None or terms.bias is None:
+            problem = f"this position scheme has no bias by distance in layer {self.layer}"
+        elif longest is not None and longest < needed:
+            problem = f"this position scheme knows {longest} positions, and size={self.size} needs {needed}"
+        if problem:
+            raise SettingError("retrieval.position_bias", True, problem)
 
 
 @dataclass(eq=False)
@@ -161,21 +172,6 @@ class RetrievedAttention(nn.Module):
     def shares(self) -> Tensor:
         """Proportion of each head's output that is retrieved, (H,)."""
         return self.gate.sigmoid()
-
-
-def check_bias(settings: Retrieval, scheme: PositionScheme, tables: Tables, shape: ModelShape) -> None:
-    """Raise SettingError where scores need a bias, and the scheme has none for every distance in memory."""
-    if not settings.position_bias:
-        return
-    terms = scheme.relative(tables, shape, settings.layer, range(1))
-    longest, needed = scheme.max_length(shape), settings.size + shape.context_length
-    problem = None
-    if terms is None or terms.bias is None:
-        problem = f"this position scheme has no bias by distance in layer {settings.layer}"
-    elif longest is not None and longest < needed:
-        problem = f"this position scheme knows {longest} positions, and size={settings.size} needs {needed}"
-    if problem:
-        raise SettingError("retrieval.position_bias", True, problem)
 
 
 def unit(x: Tensor) -> Tensor:
