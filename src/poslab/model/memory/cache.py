@@ -16,6 +16,7 @@ from poslab.attention import SchemeLayer
 from poslab.errors import SettingError
 from poslab.model.cache import CachedLayer, KeyValueCache
 from poslab.model.memory.retrieval import CachedLookup, Retrieval
+from poslab.model.memory.segments import LayerMemory
 
 
 class SegmentCache(KeyValueCache):
@@ -74,11 +75,12 @@ class SegmentCache(KeyValueCache):
 
     def layers(self, layers: Sequence[SchemeLayer]) -> Sequence[SchemeLayer]:
         """Return the layers with what the cache has read in each."""
-        return [CachedSegmentLayer(**vars(layer), lookup=self._lookup) for layer in super().layers(layers)]
+        memory = LayerMemory(lookup=self._lookup)
+        return [CachedSegmentLayer(**vars(layer), memory=memory) for layer in super().layers(layers)]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CachedSegmentLayer(CachedLayer):
-    """Scheme in one layer by a SegmentCache. lookup: of the layer that retrieves, if there is one."""
+    """Scheme in one layer by a SegmentCache; memory: what the layer that retrieves looks up."""
 
-    lookup: CachedLookup | None
+    memory: LayerMemory

@@ -24,7 +24,6 @@ from torch.nn import functional as F
 from poslab.attention import SchemeLayer
 from poslab.errors import SettingError
 from poslab.model.block import Attention
-from poslab.model.memory.cache import CachedSegmentLayer
 from poslab.model.memory.retrieval import Lookup, Retrieval, RetrievedAttention
 from poslab.positions import ModelShape
 
@@ -82,8 +81,8 @@ def _joined(tensors: Sequence[Tensor], axis: int) -> Tensor:
 class LayerMemory:
     """Memory of one layer for a segment, and the inputs that it leaves to later ones."""
 
-    inputs: Tensor | None  # (B, m, D)
-    first_key: Tensor | None  # (B,): the first of these that a row sees; None: all rows see all
+    inputs: Tensor | None = None  # (B, m, D)
+    first_key: Tensor | None = None  # (B,): the first of these that a row sees; None: all rows see all
     lookup: Lookup | None = None  # of the layer that retrieves
     entered: Tensor | None = None  # (B, T, D): set in the pass
 
@@ -93,10 +92,6 @@ class SegmentLayer(SchemeLayer):
     """Scheme in one layer, for the tokens of a segment and those remembered of before it."""
 
     memory: LayerMemory
-
-    @property
-    def lookup(self) -> Lookup | None:
-        return self.memory.lookup
 
     def attend(self, *args: Any, **settings: Any) -> Tensor:
         """Return attention as `SchemeLayer.attend`, of each row over what it remembers."""
@@ -112,18 +107,19 @@ class MemoryAttention(Attention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, layer: SchemeLayer, first: int) -> Tensor:
         """Return attention of queries (B, H, T, Dh) from index `first` on, (B, H, T - first, Dh); x: (B, T, D)."""
-        own = q, k, v
-        if isinstance(layer, SegmentLayer):
-            layer.memory.entered = x
-            if layer.memory.inputs is not None:
-                inputs = layer.memory.inputs.to(x.dtype)
-                before = self.keys_values(inputs)
-                k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))  # (B, H, m + T, Dh)
-                x = torch.cat([inputs, x], dim=1) if layer.scheme.overrides("token_state") else x  # (B, m + T, D)
+        memory: LayerMemory | None = getattr(layer, "memory", None)  # a window has none
+        if memory is None:
+            return super().attend(q, k, v, x, layer, first)
+        own, memory.entered = (q, k, v), x
+        if memory.inputs is not None:
+            inputs = memory.inputs.to(x.dtype)
+            before = self.keys_values(inputs)
+            k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))  # (B, H, m + T, Dh)
+            x = torch.cat([inputs, x], dim=1) if layer.scheme.overrides("token_state") else x  # (B, m + T, D)
         out = super().attend(q, k, v, x, layer, first)
-        if self.retrieval is None or not isinstance(layer, SegmentLayer | CachedSegmentLayer) or layer.lookup is None:
+        if self.retrieval is None or memory.lookup is None:
             return out
-        return self.retrieval(out, *own, layer.lookup, layer, first)
+        return self.retrieval(out, *own, memory.lookup, layer, first)
 
     def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Project x (B, m, D) to keys and values, (B, H, m, Dh) each; of what is remembered nobody wants queries."""
