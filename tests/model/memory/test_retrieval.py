@@ -147,18 +147,6 @@ def test_a_bias_may_hide_everything() -> None:
     assert made.log_scale.grad.isfinite().all()
 
 
-def test_what_is_remembered() -> None:
-    kept, seen = None, []
-    for length in (3, 4, 2, 9, 1):
-        (new,) = tensors((1, H, length, DH), grad=True)
-        seen.append(new)
-        kept = remembered(kept, new, 8)
-        assert torch.equal(kept, torch.cat(seen, -2)[:, :, -8:])
-        assert not kept.requires_grad
-        assert kept.is_contiguous()
-    assert remembered(None, torch.ones(1, H, 3, DH, dtype=torch.bfloat16), 8).dtype == torch.float32
-
-
 def test_16_bits() -> None:
     local, q, v = (torch.randn(1, H, T, DH, dtype=torch.bfloat16) for _ in range(3))
     keys, values = remembered(None, unit(q), 9), remembered(None, v, 9)
@@ -263,6 +251,21 @@ def test_nothing_of_the_future_or_of_another_document(memory_length: int) -> Non
     (first, _), (second, _) = third
     assert not torch.allclose(first[0], second[0])
     assert torch.equal(first[1], second[1])
+
+
+def test_only_the_last_tokens_are_kept() -> None:
+    """Of 24 tokens the last 8, of which two are in the segment before the last."""
+    model, tokens, after = tiny(layer=1, size=8, k=8), torch.randint(11, (1, 24)), torch.randint(11, (1, 6))
+    found = []
+    for changed in (slice(0, 0), slice(0, 12), slice(17, 18)):
+        text = tokens.clone()
+        text[:, changed] = (text[:, changed] + 1) % 11
+        _, memory = model.hidden_in_segments(text)
+        assert memory.keys.shape[-2] == memory.values.shape[-2] == 8
+        assert not memory.keys.requires_grad
+        found.append(model.hidden_with_memory(after, memory)[0])
+    assert torch.equal(found[0], found[1])
+    assert not torch.allclose(found[0], found[2])
 
 
 def test_without_it_the_model_is_the_same() -> None:
