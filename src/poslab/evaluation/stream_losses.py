@@ -63,7 +63,6 @@ def losses_by_memory(
     of the same targets whatever is remembered. Raises SettingError for memory that the scheme can't have."""
     length, losses = min(model.shape.context_length, len(tokens) - 1), {}
     for memory_length in sorted(set(memory_lengths)):
-        check_memory(model.pos, model.shape, memory_length)
         remembering = with_memory(model, min(memory_length, len(tokens)))
         mean = consecutive_token_losses(remembering, tokens, length, ends).mean(dtype=torch.float64)
         losses[str(memory_length)] = float(mean)
