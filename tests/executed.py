@@ -45,12 +45,16 @@ def main() -> None:
     if sys.argv[1:]:
         return
     text = {path: path.read_text(encoding="utf-8") for path in (REPOSITORY / "src").rglob("*.py")}
-    loaded = subprocess.run([sys.executable, "-c", A_DECODER], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", A_DECODER], capture_output=True, text=True, check=True
+    ).stdout.split()
     print(f"GPT alone loads {len(loaded)} files, {lines(*map(Path, loaded)):,} lines")
     for feature, (words, room) in FEATURES.items():
         files = [path for path, content in text.items() if re.search(words, content) and not re.search(room, str(path))]
         print(f"files that know of {feature}: {len(files)}")
-    print(f"places that ask data for their type: {sum(len(re.findall(ASKS_DATA, content)) for content in text.values())}")
+    print(
+        f"places that ask data for their type: {sum(len(re.findall(ASKS_DATA, content)) for content in text.values())}"
+    )
     listed = files_to_a_step()
     print(f"from the command line to a training step: {len(listed)} files, {lines(*listed):,} lines")
     print(f"package {lines(*text):,} lines, tests {lines(*(REPOSITORY / 'tests').rglob('*.py')):,}")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from oracles import attention_by_loops, random_terms
 from torch import Tensor
 
-from poslab.attention import BACKENDS, attend, choose_backend, dispatch
+from poslab.attention import BACKENDS, attend, choose_backend
+from poslab.attention.kernels import flex
 from poslab.errors import SettingError
 from poslab.positions import RelativeTerms
 
@@ -137,14 +138,14 @@ def test_choice_of_backend(
     why: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dispatch, "flex_problem", lambda device: None)
+    monkeypatch.setattr(flex, "flex_problem", lambda device: None)
     choice = choose_backend(parts, queries, dropout_p=dropout_p, device=torch.device(device))
     assert choice.name == backend
     assert why in choice.why
 
 
 def test_without_a_compiler_blocks_take_the_place_of_flex(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "flex_problem", lambda device: f"no compiler for {device}")
+    monkeypatch.setattr(flex, "flex_problem", lambda device: f"no compiler for {device}")
     choice = choose_backend({"keys"}, 256, dropout_p=0.0, device=torch.device("cuda"))
     assert choice == ("blockwise", "flex does not compile; torch says: no compiler for cuda")
 

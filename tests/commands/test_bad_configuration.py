@@ -47,7 +47,6 @@ VALUES = [
     ("pos=randomized pos.of._target_=no.where", "error: pos.of._target_=no.where: can't be imported"),
     ("pos=randomized pos.max_position=10", "error: pos.max_position=10: must be at least the context length, 256"),
     (f"{COMBINED} pos.first=t5", "error: pos.second=: must be given (PositionScheme)"),
-    ("model.retrieval.layer=4", "error: model.retrieval.layer=4: must be from 0 to 3, by num_layers=4"),
     ("model.retrieval.size=64", "error: model.retrieval.layer=: must be given (a whole number)"),
     ("pos=t5 model.memory_length=8", "error: data.order=shuffled: must be stream: by model.memory_length or"),
     ("data.order=stream", "error: data.stride=64: must be null, also where the data's default isn't"),

@@ -75,6 +75,7 @@ RETRIEVAL = ("model.retrieval.layer=1", "model.retrieval.position_bias=true", "d
 COMBINATIONS = [
     ("data.order", ("data=distant_recall", "data.order=stream")),
     ("model.retrieval.position_bias", ("pos=shaw", *RETRIEVAL)),
+    ("model.retrieval.layer", ("pos=t5", *RETRIEVAL, "model.retrieval.layer=4")),
     ("resume", ("resume=run", "pos=shaw", "trainer.max_epochs=9")),
     ("resume", ("resume=run", "-m", "seed=1,2")),
 ]

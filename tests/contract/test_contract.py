@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from poslab import GPT
-from poslab.contract import try_before_training
+from poslab.contract import try_scheme
 from poslab.contract.parts import LONGEST_WINDOW, PARTS, outcome
 from poslab.errors import SettingError
 from poslab.positions import Curves, Matrix, ModelShape, PositionScheme, RelativeTerms
@@ -209,19 +209,19 @@ SHAPE = ModelShape(context_length=256, embed_dim=24, num_layers=4, num_heads=2)
 def test_a_class_from_outside_is_tried_before_it_trains(part: str) -> None:
     scheme, said = MISTAKES[part][0]
     with pytest.raises(SettingError, match=rf"^pos=Mine[.:] ?(?:{part}: )?{said[:20]}".replace("[1, 1", r"\[1, 1")):
-        try_before_training(scheme, SHAPE)
+        try_scheme(scheme, SHAPE)
 
 
 def test_only_a_class_from_outside_is_tried_once_and_moves_no_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = torch.random.get_rng_state()
     for scheme in (mine(), RoPENoPE(every=3)):
-        try_before_training(scheme, SHAPE)
+        try_scheme(scheme, SHAPE)
     assert torch.equal(torch.random.get_rng_state(), drawn)
     monkeypatch.setattr("poslab.contract.PARTS", {})  # or trying again would be a KeyError
-    try_before_training(RoPENoPE(), SHAPE)
-    try_before_training(scheme, SHAPE)
+    try_scheme(RoPENoPE(), SHAPE)
+    try_scheme(scheme, SHAPE)
     with pytest.raises(KeyError):
-        try_before_training(mine(ALiBi), SHAPE)
+        try_scheme(mine(ALiBi), SHAPE)
     assert GPT(ahead)  # which no longer tries anything
 
 

@@ -12,20 +12,23 @@ import pytest
 import torch
 from common import ENDING, ENDLESS, RunScript, compose_config, make_scheme
 from corpora import VERDICT
+from poslab.data.batch_shards import BatchShard
+from poslab.data.module import TextDataModule
 from runs_to_resume import TINY, content_of
 from torch import Tensor
 
-from poslab.config.schema import DataConfig, Retrieval
-from poslab.data.batch_shards import BatchShard
+from poslab.config.schema import DataConfig
 from poslab.data.corpus import Split, load_corpus
-from poslab.data.module import TextDataModule
 from poslab.data.stream import Scans, Segments, segments_before
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError
+from poslab.evaluation.evaluate import evaluate
 from poslab.evaluation.files import other_text
-from poslab.evaluation.losses import consecutive_token_losses, evaluate, scanned_losses, sliding_losses
+from poslab.evaluation.losses import sliding_losses
+from poslab.evaluation.stream_losses import consecutive_token_losses, scanned_losses
 from poslab.model.decoder import GPT
+from poslab.model.memory import Retrieval, decoder_of
 from poslab.runs.checkpoint import load
 from poslab.training.train import train
 
@@ -137,7 +140,8 @@ def test_a_stream_that_is_too_short(tmp_path: Path) -> None:
 def small_model(memory_length: int, scheme: str = ENDLESS, retrieval: Retrieval | None = None) -> GPT:
     torch.manual_seed(3)
     sizes = {"vocab_size": 256, "context_length": CONTEXT, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
-    return GPT(make_scheme(scheme), **sizes, init_std=0.5, memory_length=memory_length, retrieval=retrieval).eval()
+    memory = {"memory_length": memory_length, "retrieval": retrieval}
+    return decoder_of(make_scheme(scheme), **sizes, **memory, init_std=0.5).eval()
 
 
 ENDS = torch.tensor([40, 41, 200, 333])
@@ -214,7 +218,8 @@ def test_the_same_targets_with_any_memory() -> None:
     assert losses[str(CONTEXT)] == pytest.approx(sum(found.consecutive_losses) / 299, abs=1e-5)
     assert len({*losses.values()}) == 3
     assert found.metrics["memory_loss"] == losses
-    assert model.memory_length == CONTEXT  # as it was
+    without = small_model(0)  # a plain GPT of the same weights
+    assert evaluate(without, text, [], memory_lengths=[*map(int, losses)], ends=ENDS).memory_losses == losses
     with pytest.raises(SettingError, match=r"^memory_length=16: .* ends at a length"):
         evaluate(small_model(0, ENDING), text, [CONTEXT], memory_lengths=[16])
 

@@ -9,8 +9,8 @@ from runs_to_evaluate import CONTEXT, lively_model, random_text
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from poslab.config.schema import EvaluationConfig
+from poslab.evaluation.evaluate import evaluate
 from poslab.evaluation.files import Text, write_evaluation
-from poslab.evaluation.losses import evaluate
 from poslab.runs.evaluation import Evaluation, read_evaluation, unmeasured_lengths
 
 

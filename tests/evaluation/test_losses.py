@@ -19,7 +19,8 @@ from poslab import GPT
 from poslab.contract.parts import LargestTensor
 from poslab.data.windows import CoveringWindows
 from poslab.evaluation import losses as evaluation
-from poslab.evaluation.losses import evaluate, mean_loss, sliding_losses, window_losses
+from poslab.evaluation.evaluate import evaluate
+from poslab.evaluation.losses import mean_loss, sliding_losses, window_losses
 from poslab.metric import perplexity
 
 
@@ -63,7 +64,7 @@ def by_windows(model: GPT, text: Tensor, length: int, stride: int) -> tuple[list
 def test_losses_by_definition(name: str, count: int, length: int, stride: int, batch: int, rows: int) -> None:
     model, text = lively_model(name), random_text(count)
     overlapping = min(stride, length)
-    with mock.patch.multiple(evaluation, _BATCH_TOKENS=batch, _LOGIT_ROWS=rows):
+    with mock.patch.multiple(evaluation, BATCH_TOKENS=batch, _LOGIT_ROWS=rows):
         (found,) = evaluate(model, text, [length], stride).lengths
         tokens = sliding_losses(model, text, length, overlapping).losses.tolist()
     sliding, by_position, windows = by_windows(model, text, length, overlapping)
@@ -220,7 +221,7 @@ def test_logits_do_not_grow_with_the_length(length: int) -> None:
 MEASURE = """
 import resource, torch
 from poslab import GPT
-from poslab.evaluation.losses import evaluate
+from poslab.evaluation.evaluate import evaluate
 from poslab.positions.shaw import Shaw
 model = GPT(Shaw(), vocab_size=50257, context_length=64, embed_dim=32, num_layers=1, num_heads=2, dropout=0.0)
 tokens = torch.randint(0, 50257, (16385,), dtype=torch.int32)

@@ -7,11 +7,12 @@ from foreign_schemes import FastDecay
 from runs_to_evaluate import CONTEXT, VOCAB, lively_model, random_text
 
 from poslab import GPT
-from poslab.config.schema import Retrieval
 from poslab.data.tokenizer import Symbols
 from poslab.evaluation.pictures import sample_pairs
 from poslab.explanation import charts, measures
 from poslab.explanation.probe_data import Questions, of_task, of_text
+from poslab.explanation.retrieved import QUERIES, retrieved
+from poslab.model.memory import MemoryGPT, Retrieval
 from poslab.model.memory.retrieval import unit
 from poslab.positions import OnText, Strip
 
@@ -142,13 +143,13 @@ def test_strips_and_tables() -> None:
 
 def test_what_is_retrieved() -> None:
     """Memories of the longest document, found by the last tokens of a segment."""
-    model = GPT(retrieval=Retrieval(layer=0, size=2 * CONTEXT + 1, k=3), **SIZES).eval()
+    model = MemoryGPT(retrieval=Retrieval(layer=0, size=2 * CONTEXT + 1, k=3), **SIZES).eval()
     text, ends = random_text(9 * CONTEXT).long(), torch.tensor([CONTEXT, 3 * CONTEXT])
     tokens = of_text("text", text, model, ends).passage
     assert torch.equal(tokens, text[3 * CONTEXT : 7 * CONTEXT])
-    found = measures.retrieved(model, tokens)
+    found = retrieved(model, tokens)
     assert found.gates.tolist() == [0.5, 0.5]
-    assert found.queries == list(range(3 * CONTEXT, 4 * CONTEXT))[-measures.QUERIES :]
+    assert found.queries == list(range(3 * CONTEXT, 4 * CONTEXT))[-QUERIES:]
     block = model.blocks[0]
     with torch.no_grad():
         q, k, _ = block.attention.queries_keys_values(block.attention_norm(model.token_embedding(tokens[None])))
@@ -161,9 +162,8 @@ def test_what_is_retrieved() -> None:
     assert of_text("text", text[:CONTEXT], model).passage is None
 
 
-def test_a_sentence_of_ones_own_retrieves_from_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = lively_model("nope")
-    monkeypatch.setattr(model, "retrieval", Retrieval(layer=0))
+def test_a_sentence_of_ones_own_retrieves_from_the_text() -> None:
+    model = MemoryGPT(retrieval=Retrieval(layer=0), **SIZES)
     text = random_text(5 * CONTEXT + 3).long()
     vocabulary = Symbols(tuple(f"s{n}" for n in range(VOCAB)))
     probe_data = of_text("text", text, model).with_sentence(vocabulary, "s1 s2 s3", CONTEXT)
@@ -171,7 +171,7 @@ def test_a_sentence_of_ones_own_retrieves_from_the_text(monkeypatch: pytest.Monk
 
 
 def test_answers_beyond_the_context_are_read_in_segments() -> None:
-    model = GPT(memory_length=4, **SIZES).eval()
+    model = MemoryGPT(memory_length=4, **SIZES).eval()
     (some,) = questions(3, 2 * CONTEXT + 1)
     found = measures.ablation(model, [some], False, measures.truncated, [2 * CONTEXT + 1])
     logits = model.hidden_in_segments(some.tokens)[0][:, -1] @ model.token_embedding.weight.T

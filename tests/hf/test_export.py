@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from common import EXPORTED, SOUND, RunScript, compose_config, make_scheme, moved
+from common import EXPORTED, SOUND, UNBOUNDED, RunScript, compose_config, make_scheme, moved
 from torch import Tensor
 from torch.nn import functional as F
 
 import poslab
 from poslab import GPT
-from poslab.config.schema import Retrieval
 from poslab.data.tokenizer import Characters, Vocabulary, load_tokenizer
 from poslab.errors import SettingError
 from poslab.hf.architectures import hf_equivalent
 from poslab.hf.export import export
 from poslab.hf.pretrained import init_from_pretrained
+from poslab.model.memory import MemoryGPT, Retrieval
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
 
 transformers = pytest.importorskip("transformers")
@@ -200,12 +200,11 @@ def test_a_folder_with_something_in_it_stays(trained: Callable[..., Path], tmp_p
 
 
 def test_memory_stays_behind(tmp_path: Path) -> None:
-    remembering = GPT(make_scheme(KNOWN[0]), **SIZES)
-    assert len(export(checkpoint_of(remembering), tmp_path / "none")) == 2
-    remembering.memory_length = 8
+    assert len(export(checkpoint_of(GPT(make_scheme(KNOWN[0]), **SIZES)), tmp_path / "none")) == 2
+    remembering = MemoryGPT(make_scheme(next(name for name in KNOWN if name in UNBOUNDED)), memory_length=8, **SIZES)
     assert "transformers knows nothing of its memory" in export(checkpoint_of(remembering), tmp_path / "some")[-1]
-    with pytest.raises(SettingError, match=r"^ckpt=file: looks up memory \(model.retrieval\)"):
-        export(checkpoint_of(GPT(None, **SIZES, retrieval=Retrieval(layer=1))), tmp_path / "retrieved")
+    with pytest.raises(SettingError, match=r"^ckpt=file: looks up what it has read before"):
+        export(checkpoint_of(MemoryGPT(None, **SIZES, retrieval=Retrieval(layer=1))), tmp_path / "retrieved")
     assert not (tmp_path / "retrieved").exists()
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from poslab import GPT
 from poslab.errors import SettingError
 from poslab.model.cache import KeyValueCache
+from poslab.model.memory import MemoryGPT
 
 ONE_BY_ONE, UNEVEN, PROMPT_AND_ONE = [1] * 40, [3, 1, 20, 1, 15], [39, 1]
 
@@ -61,7 +62,7 @@ def test_past_the_context(name: str) -> None:
     if longest is None or longest >= length:
         found = in_chunks(model, tokens, [context, *[1] * (length - context)], cache)
         assert close(found, with_window(model, tokens, context))
-        assert max(layer._keys._buffer.shape[-2] for layer in cache._layers) <= 4 * context  # old keys are dropped
+        assert max(layer.keys.buffer.shape[-2] for layer in cache.read) <= 4 * context  # old keys are dropped
     else:
         in_chunks(model, tokens[:, :longest], [longest - 3, 3], cache)
         with pytest.raises(SettingError, match=f"{longest + 1} long: .* knows {longest} positions"):
@@ -86,8 +87,8 @@ def test_a_model_that_sees_the_future_has_no_cache() -> None:
 def test_terms_are_made_a_few_times_and_not_for_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
     model = strong_model("mixed")
     made: list[int] = []
-    make = model._terms
-    monkeypatch.setattr(model, "_terms", lambda distances: (made.append(distances.stop), make(distances))[1])
+    make = model.terms
+    monkeypatch.setattr(model, "terms", lambda distances: (made.append(distances.stop), make(distances))[1])
     in_chunks(model, some_tokens(1, 100), [10, *[1] * 90], KeyValueCache(64))
     assert made == [20, 42, 64]
 
@@ -100,7 +101,7 @@ def test_embeddings_by_the_ids_of_a_text_so_far() -> None:
     assert found[0, :, 0].tolist() == places
     model, rows = strong_model("abacus"), torch.cat([text, text.flip(1)])
     assert close(model(rows, positions=torch.arange(14).repeat(2, 1)), model(rows))
-    remembering = strong_model("abacus", context_length=5, memory_length=4)
+    remembering = strong_model("abacus", MemoryGPT, context_length=5, memory_length=4)
     cache = remembering.new_cache()
     by_cache = [remembering.hidden(part, cache) for part in rows.split([4, 1, 3, 6], dim=1)]
     assert close(torch.cat(by_cache, dim=1), remembering.hidden_in_segments(rows)[0])

@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 
 from poslab.contract.parts import LargestTensor
 from poslab.errors import SettingError
+from poslab.evaluation.evaluate import evaluate
 from poslab.evaluation.files import evaluate_checkpoint, own_text
-from poslab.evaluation.losses import evaluate
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.evaluation import read_evaluation

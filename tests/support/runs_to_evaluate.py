@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from poslab import GPT
+from poslab.model.memory import decoder_of
 from poslab.runs.checkpoint_files import describe, save_weights
 from poslab.training.data.text import TextDataModule
 
@@ -52,7 +53,7 @@ def make_run(folder: Path, *overrides: str) -> Path:
     """A run folder as training leaves it, but of random weights."""
     config = compose_config("experiment=smoke", "data.vocabulary=observed", *overrides)
     data = TextDataModule(config)
-    model = GPT(config.pos, vocab_size=data.vocabulary.size, **vars(config.model))
+    model = decoder_of(config.pos, vocab_size=data.vocabulary.size, **vars(config.model))
     enlarge(model)
     (folder / "checkpoints").mkdir(parents=True)
     OmegaConf.save(OmegaConf.create(config.plain), folder / "config.yaml")

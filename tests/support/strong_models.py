@@ -39,12 +39,12 @@ OTHERS = {
 NAMES = [*SCHEMES, "abacus", "fractional", "gated", "mixed", "stretched", "turned"]
 
 
-def strong_model(scheme: str | PositionScheme, **sizes: Any) -> GPT:
+def strong_model(scheme: str | PositionScheme, kind: type[GPT] = GPT, **sizes: Any) -> Any:
     """Weights large enough for position to matter."""
     torch.manual_seed(0)
     if isinstance(scheme, str):
         scheme = OTHERS[scheme]() if scheme in OTHERS else make_scheme(scheme)
-    return moved(GPT(scheme, **({"dropout": 0.0} | SIZES | sizes)), 0.2).eval()
+    return moved(kind(scheme, **({"dropout": 0.0} | SIZES | sizes)), 0.2).eval()
 
 
 def some_tokens(*shape: int) -> Tensor:
@@ -60,8 +60,8 @@ def with_window(model: GPT, tokens: Tensor, window: int, positions: Tensor | Non
     """Compute the full pass in which a query sees the last `window` keys, by the definition, layer by layer."""
     at = torch.arange(tokens.shape[1]) if positions is None else positions
     position_ids = PositionIds(at, irregular=positions is not None)
-    x = model._embed(tokens, position_ids, tokens)
-    layers = model._layers(model._terms(position_ids.distances(causal=True)), position_ids)
+    x = model.embedded(tokens, position_ids)
+    layers = model.layers(position_ids)
     for block, layer in zip(model.blocks, layers, strict=True):
         entering = layer.mix(block.attention_norm(x))
         q, k, v = block.attention.queries_keys_values(entering)

@@ -1,16 +1,16 @@
 """A task's mistakes are named before anything trains."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
-from common import TASKS, make_task
+from common import TASKS, compose_config, make_task
 from torch import Tensor
 
 from poslab.config.schemes import parse_task
-from poslab.contract import try_task_before_training
+from poslab.contract import try_before_training
 from poslab.errors import SettingError
 from poslab.tasks import Examples, Task
 from poslab.tasks.base import IGNORED
@@ -80,7 +80,7 @@ BAD: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(("problem", "members"), BAD.items(), ids=BAD)
 def test_a_task_that_gives_what_it_should_not_is_refused(problem: str, members: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=rf"^data=Bad\.{problem}"):
-        try_task_before_training(task_with(**members))
+        try_before_training(replace(compose_config("data=copy"), data=task_with(**members)))
 
 
 def test_a_task_without_methods_is_told_which_is_missing() -> None:

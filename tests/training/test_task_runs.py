@@ -18,10 +18,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import poslab
-from poslab import GPT
+from poslab import GPT, load
 from poslab.errors import SettingError
 from poslab.evaluation.files import own_task
 from poslab.evaluation.task_metrics import chance, measure, score_answers
+from poslab.model.memory import MemoryGPT, decoder_of
 from poslab.runs import code
 from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint
@@ -70,7 +71,7 @@ def _half_trained(name: str) -> GPT:
     torch.manual_seed(0)
     size = {"embed_dim": 32, "num_layers": 2, "num_heads": 2, "dropout": 0.0}
     reads = {"context_length": 4, "memory_length": 8} if task.in_segments else {"context_length": 32}
-    model = GPT(make_scheme("t5"), vocab_size=len(task.symbols), **reads, **size)
+    model = decoder_of(make_scheme("t5"), vocab_size=len(task.symbols), **reads, **size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     for step in range(600):
         if step % 20 == 0 and 0.2 < _exact(model, task).float().mean() < 0.8:
@@ -88,7 +89,7 @@ def _few(task: Task) -> Examples:
 
 def _exact(model: GPT, task: Task) -> Tensor:
     """Return which of the first examples have all answers right, (128,)."""
-    scores = score_answers(model.eval(), torch.arange(128), _few(task), task.in_segments)
+    scores = score_answers(model.eval(), torch.arange(128), _few(task))
     model.train()
     return torch.tensor([scores[row].right == scores[row].target_count for row in range(128)])
 
@@ -150,7 +151,7 @@ def test_chance_is_the_most_frequent_answer() -> None:
 def test_a_document_is_read_a_context_at_a_time(memory_length: int) -> None:
     torch.manual_seed(0)
     sizes = {"context_length": 4, "embed_dim": 16, "num_layers": 2, "num_heads": 2, "dropout": 0.0}
-    model = GPT(make_scheme("t5"), vocab_size=len(DISTANT.symbols), memory_length=memory_length, **sizes).double()
+    model = MemoryGPT(make_scheme("t5"), vocab_size=len(DISTANT.symbols), memory_length=memory_length, **sizes).double()
     examples = DISTANT.training(1, 0)
     memory, found = model.empty_memory(32), []
     for part in examples.tokens.split(4, 1):
@@ -159,21 +160,23 @@ def test_a_document_is_read_a_context_at_a_time(memory_length: int) -> None:
     expected = F.cross_entropy(torch.cat(found, 1).flatten(0, 1), examples.targets.flatten())
     torch.testing.assert_close(_loss(model, DISTANT, examples), expected)
     assert not torch.isclose(language_model_loss(model, *examples), expected)  # of the whole example at once
-    scores = score_answers(model.eval(), torch.arange(32), examples, in_segments=True).values()
+    scores = score_answers(model.eval(), torch.arange(32), examples).values()
     assert sum(score.loss for score in scores) / sum(score.target_count for score in scores) == pytest.approx(
         expected.item()
     )
 
 
-def test_a_run_on_documents_beyond_the_context(tmp_path: Path) -> None:
+@pytest.mark.parametrize("memory_length", [0, 8])
+def test_a_run_on_documents_beyond_the_context(memory_length: int, tmp_path: Path) -> None:
     config = compose_config(
         "data=distant_recall", "pos=t5", "trainer=cpu", "trainer.max_steps=2", "data.validate_every=1",
-        "data.batch_size=2", "data.test_lengths=[8,40]", "model.context_length=8", "model.memory_length=8",
-        f"run_dir={tmp_path / 'run'}",
+        "data.batch_size=2", "data.test_lengths=[8,40]", "model.context_length=8",
+        f"model.memory_length={memory_length}", f"run_dir={tmp_path / 'run'}",
     )  # fmt: skip
     train(config)
     run = read_run(tmp_path / "run")
     assert run.lengths("accuracy") == [8, 40]
+    assert isinstance(load(tmp_path / "run"), MemoryGPT)
     assert run.summary.measures[0].name == "accuracy"
 
 

@@ -4,7 +4,7 @@ To see how a scheme's score is computed, read four files, here for T5:
 
     positions/t5.py            the formula, the learned table, and its rows by distance (`relative`)
     positions/terms.py         RelativeTerms: what a table by distance means for scores and outputs
-    attention/scheme.py        the scheme's hooks in one layer, in their order
+    attention/scheme.py        the scheme's hooks in one layer, in their order; module.py: those before the first layer
     attention/reference.py     which keys a query sees, which row of the table a pair has; scores, softmax and output
 
 `attend` (attention/dispatch.py) chooses what computes it: with relative terms reference.py below 128 queries, as in
@@ -13,6 +13,7 @@ most tasks, else a faster backend with the same result; tests hold each of atten
 
 from poslab.attention.dispatch import Choice, attend, check_backend, choose_backend
 from poslab.attention.functional import scheme_attention
+from poslab.attention.module import SchemeModule
 from poslab.attention.position_ids import PositionIds
 from poslab.attention.scheme import SchemeLayer
 from poslab.positions.base import BACKENDS
@@ -22,6 +23,7 @@ __all__ = [
     "Choice",
     "PositionIds",
     "SchemeLayer",
+    "SchemeModule",
     "attend",
     "check_backend",
     "choose_backend",

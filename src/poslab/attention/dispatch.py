@@ -1,5 +1,7 @@
 """Entry to attention for every scheme, and the choice of the backend behind it.
 
+A kernel is imported where it is chosen, so that a decoder loads those that it needs.
+
 B batch, H heads, Tq / Tk queries / keys, Dh head dimension, E numbers of a token's state.
 """
 
@@ -10,11 +12,6 @@ import torch
 from torch import Tensor
 
 from poslab.attention.blocks import BLOCK
-from poslab.attention.kernels.blockwise import blockwise_attention
-from poslab.attention.kernels.decode import decode_attention, is_decoding
-from poslab.attention.kernels.flex import flex_problem, flex_spec_attention
-from poslab.attention.kernels.pairwise import pairwise_attention
-from poslab.attention.kernels.sdpa import sdpa_attention
 from poslab.attention.reference import AttentionSpec, Pairwise, reference_attention, without_autocast
 from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS, RelativeTerms
@@ -63,7 +60,9 @@ def attend(
     null = None if terms is None else terms.null
     terms = terms if terms is not None and terms.tables else None
     spec = AttentionSpec(terms, causal, offset, scale, window, first_key, key_bias, pairwise, null)
-    if cached and backend == "auto" and is_decoding(spec, q.shape[-2], k.shape[-2]):
+    if cached and backend == "auto" and _is_decoding(spec, q.shape[-2], k.shape[-2]):
+        from poslab.attention.kernels.decode import decode_attention
+
         return decode_attention(q, k, v, spec)
     if backend == "auto":
         how = dropout_p, q.device, not cached and q.dtype != torch.float64
@@ -71,16 +70,24 @@ def attend(
     else:
         check_backend(backend, spec.parts, dropout_p)
     if backend == "sdpa":
+        from poslab.attention.kernels.sdpa import sdpa_attention
+
         return sdpa_attention(q, k, v, spec, dropout_p=dropout_p)
     if backend == "flex":
+        from poslab.attention.kernels.flex import flex_spec_attention
+
         return flex_spec_attention(q, k, v, spec)
     if backend == "blockwise" and pairwise is None:
+        from poslab.attention.kernels.blockwise import blockwise_attention
+
         return blockwise_attention(q, k, v, spec, dropout_p=dropout_p)
     if backend == "reference" and pairwise is None and key_bias is None:
         return reference_attention(q, k, v, spec, dropout_p=dropout_p)
+    kernel = reference_attention
+    if backend != "reference":
+        from poslab.attention.kernels.pairwise import pairwise_attention as kernel
     # Sums along the text and logarithms of positions are noise in 16 bits.
     dtype = torch.promote_types(q.dtype, torch.float32)
-    kernel = reference_attention if backend == "reference" else pairwise_attention
     with without_autocast(q.device):
         out = kernel(q.to(dtype), k.to(dtype), v.to(dtype), spec, dropout_p=dropout_p)
     return out.to(v.dtype)
@@ -153,8 +160,19 @@ def _flex_problem(parts: Set[str], dropout_p: float, may_compile: bool) -> str |
         return "flex adds up gradients of tables in no fixed order"
     if torch.compiler.is_compiling():
         return None
+    from poslab.attention.kernels.flex import flex_problem
+
     problem = flex_problem("cuda")
     return problem and f"flex does not compile; torch says: {problem}"
+
+
+def _is_decoding(spec: AttentionSpec, query_length: int, key_length: int) -> bool:
+    """Return whether `decode_attention` can compute this: tables by distance alone, no key hidden but by a bias."""
+    terms = spec.terms
+    others = (spec.window, spec.first_key, spec.key_bias, spec.pairwise, spec.null)
+    if terms is None or terms.queries is not None or terms.lowest > 0 or any(other is not None for other in others):
+        return False
+    return query_length == 1 and spec.offset == key_length - 1 and terms.highest >= 0
 
 
 def _hiding_window(

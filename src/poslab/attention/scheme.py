@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from poslab.attention.dispatch import attend
 from poslab.attention.position_ids import PositionIds
@@ -34,11 +33,16 @@ class SchemeLayer:
     position_ids: PositionIds
     key_position_ids: PositionIds | None = None
 
-    def mix(self, x: Tensor, before: Tensor | None = None) -> Tensor:
-        """Apply the hook `mix` to x (B, T, D), (B, T, D); before: the rows of the K - 1 tokens before; None: zeros."""
-        count = self.scheme.mixed_tokens - 1
-        whole = F.pad(x, (0, 0, count, 0)) if before is None else torch.cat([before, x], dim=1)  # (B, K - 1 + T, D)
-        return self.scheme.mix(self.tables, self.layer, whole)
+    def mix(self, x: Tensor) -> Tensor:
+        """Apply the hook `mix` to x (B, T, D), (B, T, D), with zeros before its first token."""
+        if not self.scheme.overrides("mix"):
+            return x
+        before = x.new_zeros(len(x), self.scheme.mixed_tokens - 1, x.shape[-1])
+        return self.mix_after(before, x)
+
+    def mix_after(self, before: Tensor, x: Tensor) -> Tensor:
+        """Apply the hook `mix` to x (B, T, D), (B, T, D); before: (B, K - 1, D), the rows of the tokens before."""
+        return self.scheme.mix(self.tables, self.layer, torch.cat([before, x], dim=1))
 
     def apply_hooks(self, q: Tensor, k: Tensor, x: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Apply the hooks that come before attention: `token_state` to x, `query` to q, `key` to k.

@@ -41,7 +41,7 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
         problem = "its losses are not finite: its training diverged, or such settings are not for it"
         raise SettingError("ckpt", checkpoint.path, problem)
     _print(evaluation)
-    _print_by_memory(evaluation, checkpoint.model.memory_length)
+    _print_by_memory(evaluation, checkpoint.config["model"].get("memory_length", 0))
     _write(checkpoint, text, evaluation, own=config.data_path is None)
     return evaluation
 

@@ -19,6 +19,7 @@ from poslab.explanation.model_under_study import ModelUnderStudy, examine, requi
 from poslab.explanation.page import MARK, write
 from poslab.explanation.probe_data import ProbeData, of_task, of_text
 from poslab.model.decoder import GPT
+from poslab.model.memory import decoder_of
 from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import start_and_best
@@ -126,7 +127,7 @@ def _untrained(config: ExplainConfig) -> ModelUnderStudy:
     assert isinstance(parsed.data, DataConfig)  # that of train.yaml
     corpus = corpus_of(parsed.data)
     torch.manual_seed(parsed.settings.seed)
-    model = GPT(parsed.pos, vocab_size=corpus.vocabulary.size, **vars(parsed.model)).eval()
+    model = decoder_of(parsed.pos, vocab_size=corpus.vocabulary.size, **vars(parsed.model)).eval()
     text = of_text(f"{corpus.name}, validation part", corpus.validation, model)
     text = text.with_sentence(corpus.vocabulary, config.sentence, model.shape.context_length)
     facts = _facts(model) | {"training": "none: as it is made, before its first step"}

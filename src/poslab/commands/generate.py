@@ -11,7 +11,7 @@ import torch
 
 from poslab.config.scripts import GenerateConfig
 from poslab.data.tokenizer import AnyVocabulary
-from poslab.model.generate import Sampling, most_positions, most_read, stream
+from poslab.model.generate import Sampling, stream
 from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, choose_device, load_checkpoint
 
@@ -82,8 +82,8 @@ def _headings(config: GenerateConfig) -> list[str]:
 def _note_limits(config: GenerateConfig, checkpoint: Checkpoint, prompt: int) -> None:
     """Note on stderr a prompt that isn't read in full, and a scheme whose positions will end."""
     model = checkpoint.model
-    longest = most_positions(model, config.window)
-    seen = min(prompt, most_read(model, config.window) or prompt)
+    longest = model.most_positions(config.window)
+    seen = min(prompt, model.most_read(config.window) or prompt)
     if prompt > seen:
         print(f"note: of the prompt's {prompt:,} tokens the model reads the last {seen:,}", file=sys.stderr)
     if longest is not None and seen + config.max_new_tokens - 1 > longest:

@@ -149,8 +149,7 @@ def factors(groups: Sequence[Group], baseline: str = "") -> list[Factor]:
     """Return the settings in which groups of one scheme differ. Values that are not known by default are ordered from
     those of the group `baseline` on.
 
-    A setting that changes only with the one that contains it, as retrieval.layer does with retrieval, is not one of
-    them.
+    A setting that changes only with the one that contains it, as a.b does with a, is not one of them.
     """
     together: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for name in varied_settings(groups):

@@ -24,45 +24,22 @@ if TYPE_CHECKING:
     from poslab.positions import ModelShape
 
 
-@dataclass(frozen=True)
-class Retrieval(Limited):
-    """Settings of the layer that looks up earlier tokens of its document; see `poslab.model.memory.retrieval`.
-
-    layer: from 0 on. size: tokens before the segment that are kept. k: tokens retrieved by each query of each head.
-    position_bias: whether their scores get the scheme's bias by distance as well. Raises SettingError.
-    """
-
-    layer: int = setting(least=0)
-    size: int = setting(8192, least=1, most=MOST_REMEMBERED)
-    k: int = setting(32, least=1)
-    position_bias: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.k > self.size:
-            raise SettingError("k", self.k, f"must be at most size={self.size}, the tokens to choose from")
-
-    def check(self, shape: ModelShape) -> None:
-        """Raise SettingError, under the name of the model's setting, where a model of that shape can't retrieve."""
-        last = shape.num_layers - 1
-        if self.layer > last:
-            problem = f"must be from 0 to {last}, by num_layers={shape.num_layers}"
-            raise SettingError("retrieval.layer", self.layer, problem)
-        if not shape.causal:
-            raise SettingError("retrieval.layer", self.layer, "needs a causal model: this one sees the future")
-
-
-def reach(memory_length: int, retrieval: Retrieval | None) -> int:
-    """Return the number of tokens before a segment that a model with such a memory may see."""
-    return max(memory_length, 0 if retrieval is None else retrieval.size)
-
-
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps", "tpu")
 PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64")
 
 # ${bundled:the-verdict.txt} in a yaml: a file of data/, wherever the command is started from.
 OmegaConf.register_new_resolver("bundled", lambda name: str(BUNDLED_DATA / name), replace=True)
 OmegaConf.register_new_resolver("python_library", python_library, replace=True)
+
+
+@dataclass
+class RetrievalConfig(Limited):
+    """Layer that looks up earlier tokens of its document; see `poslab.model.memory.Retrieval`."""
+
+    layer: int = setting(least=0)
+    size: int = setting(8192, least=1, most=MOST_REMEMBERED)
+    k: int = setting(32, least=1)
+    position_bias: bool = False
 
 
 @dataclass
@@ -77,20 +54,20 @@ class ModelConfig(Limited):
     init_std: float = setting(0.02, above=0)
     attention_backend: str = setting("auto", role=Role.ROUNDING)
     compile: bool | None = setting(None, role=Role.ROUNDING)  # on CUDA
-    longest_text: int | None = setting(None, least=1)  # that of a task, wherever there is one
+    # That of a task, wherever there is one, and whether it is read in segments.
+    longest_text: int | None = setting(None, least=1)
+    in_segments: bool = False
     memory_length: int = setting(0, role=Role.SCHEME, least=0, most=MOST_REMEMBERED)
-    retrieval: Retrieval | None = setting(None, role=Role.SCHEME)
+    retrieval: RetrievalConfig | None = setting(None, role=Role.SCHEME)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         assert self.shape  # which checks the sizes
-        if self.retrieval is not None:
-            self.retrieval.check(self.shape)
 
     @property
     def reach(self) -> int:
         """Number of tokens before a segment that it may see; 0: it has no memory."""
-        return reach(self.memory_length, self.retrieval)
+        return max(self.memory_length, 0 if self.retrieval is None else self.retrieval.size)
 
     @property
     def shape(self) -> ModelShape:
@@ -118,8 +95,7 @@ class DataConfig(Limited):
     cache_dir: str | None = setting(None, role=Role.SPEED)
     same_batch: bool = False
 
-    module: ClassVar[str] = "poslab.training.data.text.TextDataModule"
-    module_in_segments: ClassVar[str] = "poslab.training.data.stream.StreamDataModule"
+    in_segments: ClassVar[bool] = False  # whether a model without memory, too, reads it in segments
     figures: ClassVar[tuple[str, ...]] = (PERPLEXITY.name,)  # of a validation, beside the loss
     compared_by: ClassVar[tuple[str, ...]] = (LOSS, LAST_TOKENS_LOSS)  # metrics of runs, the usual one first
     test_lengths: ClassVar[tuple[int, ...]] = ()  # at which it is tested anyhow
@@ -140,10 +116,9 @@ class DataConfig(Limited):
             problem = "must be stream: by model.memory_length or model.retrieval, a row remembers what it read before"
             raise SettingError("order", self.order, problem)
 
-    @property
-    def in_segments(self) -> bool:
-        """Whether a model, also one without memory, reads on where it was."""
-        return self.order == "stream"
+    def module(self, remembers: bool) -> str:
+        """Return the data module of training, by name."""
+        return f"poslab.training.data.{'stream.StreamDataModule' if self.order == 'stream' else 'text.TextDataModule'}"
 
     def example(self) -> str:
         raise UserError("--example: of a task, as in data=recall --example")

@@ -72,8 +72,7 @@ class TrainConfig:
     @property
     def data_module(self) -> str:
         """Name of the class of the data module."""
-        in_segments = self.data.in_segments or self.model.reach > 0
-        return self.data.module_in_segments if in_segments else self.data.module
+        return self.data.module(remembers=self.model.reach > 0)
 
     @property
     def test_lengths(self) -> list[int]:
@@ -126,8 +125,10 @@ def parse(
         name: parse_task(plain[name]) if is_task(plain.get(name)) else typed(schema, plain.get(name, {}), name)
         for name, schema in GROUPS.items()
     }
-    if (longest := parsed["data"].longest_text) is not None:
-        parsed["model"].longest_text = min(longest, parsed["model"].context_length)
+    model, data = parsed["model"], parsed["data"]
+    if data.longest_text is not None:
+        model.longest_text = min(data.longest_text, model.context_length)
+    model.in_segments = data.in_segments
     scheme = parse_scheme(chosen(plain["pos"], given_of(overrides or ())))
     if not scheme.overrides("tables"):  # it learns nothing that could move faster: with any factor the same run
         parsed["optim"].position_learning_rate_factor = 1.0

@@ -4,12 +4,12 @@ hooks.py   watches what each hook returns while a model runs
 parts.py   the parts of the contract, each of which compares two ways to the same numbers
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from poslab.config.schemes import node_of, node_of_task
-from poslab.contract.parts import PARTS, Differs, NotTried, compare
+from poslab.config.schemes import node_of
+from poslab.config.train import TrainConfig
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme
 from poslab.runs.code import outside
@@ -20,15 +20,24 @@ _QUICK = ("hooks", "pictures", "no look ahead", "cache")
 _TRIED: set[Any] = set()
 
 
-def try_before_training(scheme: PositionScheme, shape: ModelShape) -> None:
-    """Try the quick parts of the contract on a class from outside poslab, once in this process for each model shape.
+def try_before_training(config: TrainConfig) -> None:
+    """Try the quick parts of the contract on a scheme or a task from outside poslab, once in this process.
 
     Takes a second for a small model, four for `model=gpt2`, and moves no random generator. Raises SettingError for the
     first part that fails.
     """
+    try_scheme(config.pos, config.model.shape)
+    if outside(config.data.node):
+        check_task(cast(Task, config.data))
+
+
+def try_scheme(scheme: PositionScheme, shape: ModelShape) -> None:
+    """Try a scheme as `try_before_training` does, for models of that shape."""
     tried = type(scheme), repr(scheme), shape
     if tried in _TRIED or not outside(node_of(scheme)):
         return
+    from poslab.contract.parts import PARTS, Differs, NotTried, compare  # which poslab's own schemes don't need
+
     # A hook may depend on all of these sizes; three layers are a first, a middle and a last one.
     sizes = vars(shape) | {"num_layers": min(shape.num_layers, 3), "context_length": min(shape.context_length, 40)}
     del sizes["token_std"]
@@ -41,9 +50,3 @@ def try_before_training(scheme: PositionScheme, shape: ModelShape) -> None:
             except Differs as difference:
                 raise SettingError("pos", type(scheme).__name__, f"{part}: {difference}") from None
     _TRIED.add(tried)
-
-
-def try_task_before_training(task: Task) -> None:
-    """Check what the methods of a task from outside poslab return. Raises SettingError, naming the method."""
-    if outside(node_of_task(task)):
-        check_task(task)

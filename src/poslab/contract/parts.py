@@ -27,6 +27,7 @@ from poslab.hf.architectures import hf_equivalent
 from poslab.hf.export import export
 from poslab.model.cache import KeyValueCache
 from poslab.model.decoder import GPT
+from poslab.model.memory import MemoryGPT, decoder_of
 from poslab.positions import Curves, HeadInputs, Matrix, ModelShape, PositionScheme
 from poslab.positions.base import Tables
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
@@ -92,7 +93,7 @@ def _model(scheme: PositionScheme, **sizes: Any) -> GPT:
     """Return a model in float64. Raises NotTried for sizes that the scheme refuses."""
     torch.manual_seed(0)
     try:
-        model = GPT(scheme, vocab_size=len(_SYMBOLS), dropout=0.0, **SIZES | sizes)
+        model = decoder_of(scheme, vocab_size=len(_SYMBOLS), dropout=0.0, **SIZES | sizes)
     except SettingError as refused:
         if refused.option == "pos":  # a mistake of its author
             raise
@@ -281,6 +282,7 @@ def check_memory(scheme: PositionScheme) -> Iterator[Difference]:
     """Compare a text read in segments, with a memory that keeps all of it, with a cache and with the full pass."""
     length = beyond_window(scheme, 40)
     tokens, model = _tokens(length), _model(scheme, context_length=8, memory_length=length)
+    assert isinstance(model, MemoryGPT)
     found, cache = model.hidden_in_segments(tokens)[0], model.new_cache()
     by_cache = [model.hidden(part, cache) for part in tokens.split([9, 1, length - 10], 1)]
     yield "segments of 8, with a cache", torch.cat(by_cache, 1), found, _NEAR

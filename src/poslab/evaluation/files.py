@@ -19,9 +19,8 @@ from poslab.config.schemes import parse_task
 from poslab.data.corpus import WHOLE, Corpus, Split, load_corpus
 from poslab.data.tokenizer import Vocabulary
 from poslab.errors import SettingError
-from poslab.evaluation.losses import evaluate
-from poslab.model.decoder import GPT
-from poslab.positions.sizes import check_memory
+from poslab.evaluation.evaluate import evaluate
+from poslab.evaluation.stream_losses import memory_lengths_of
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
 from poslab.runs.code import distrust, outside, task_sha256
 from poslab.runs.evaluation import Evaluation, last_tokens, read_evaluation, window_ends
@@ -46,19 +45,6 @@ class Text:
 def default_lengths(context_length: int) -> list[int]:
     """Return window lengths from a quarter of the context to four times it."""
     return sorted({max(1, context_length // 4), max(1, context_length // 2), *(context_length * n for n in (1, 2, 4))})
-
-
-def default_memory_lengths(model: GPT) -> list[int]:
-    """Return memory lengths to evaluate a model that remembers: 0, its own, its context, four times that; else []."""
-    context = model.shape.context_length
-    if not model.remembers:
-        return []
-    known = []
-    for length in sorted({0, model.memory_length, context, 4 * context}):
-        with suppress(SettingError):  # a scheme may have fewer positions
-            check_memory(model.pos, model.shape, length)
-            known.append(length)
-    return known
 
 
 def held_out(corpus: Corpus) -> Text:
@@ -148,13 +134,8 @@ def evaluate_checkpoint(
     model, context = checkpoint.model, checkpoint.model.shape.context_length
     if last is not None and last > context:
         raise SettingError("last", last, f"must be at most {context}, the training length")
-    lengths, memories = lengths or default_lengths(context), memory_lengths or default_memory_lengths(model)
-    try:
-        evaluation = evaluate(model, text.tokens, lengths, stride, last, memories, text.ends, most_tokens, validated)
-    except SettingError as error:
-        if error.option != "memory_length":
-            raise
-        raise error.prefixed("model") from None
+    lengths, memories = lengths or default_lengths(context), memory_lengths_of(model, memory_lengths)
+    evaluation = evaluate(model, text.tokens, lengths, stride, last, memories, text.ends, most_tokens, validated)
     return replace(evaluation, settings=checkpoint.settings, trained_with=checkpoint.trained_with)
 
 

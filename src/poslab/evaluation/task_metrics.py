@@ -36,12 +36,12 @@ class Answers(NamedTuple):
 
 
 @torch.no_grad()
-def score_answers(model: GPT, numbers: Tensor, examples: Examples, in_segments: bool = False) -> dict[int, Answers]:
-    """Score a batch whose examples have these numbers (B,), each read whole or in segments of the context."""
+def score_answers(model: GPT, numbers: Tensor, examples: Examples) -> dict[int, Answers]:
+    """Score a batch whose examples have these numbers (B,)."""
     of_draws = []
     for draw in model.draws:
         with model.drawing(draw):
-            logits = _logits(model, examples, in_segments)
+            logits = _logits(model, examples)
         losses = F.cross_entropy(logits.flatten(0, 1), examples.targets.to(logits.device).flatten(), reduction="none")
         masks = _target_mask_and_right(logits.argmax(-1).cpu(), examples.targets.cpu())
         counts, right = (mask.sum(1) for mask in masks)
@@ -82,7 +82,7 @@ def _mean_over_draws(model: GPT, task: Task, examples: Examples) -> dict[str, fl
     by_draw = []
     for draw in model.draws:
         with model.drawing(draw):
-            by_draw.append(_by_part(task, examples, predictions(model, examples, task.in_segments)))
+            by_draw.append(_by_part(task, examples, predictions(model, examples)))
     return {name: math.fsum(proportions[name] for proportions in by_draw) / len(by_draw) for name in by_draw[0]}
 
 
@@ -106,7 +106,7 @@ def wrong_answers(model: GPT, task: Task) -> dict[str, list[WrongAnswer]]:
     for length in sorted(task.test_lengths):
         examples = task.test(length).rows(slice(LOOKED_AT))
         with model.drawing(0):
-            answered = predictions(model, examples, task.in_segments)
+            answered = predictions(model, examples)
         rows = []
         for number, (tokens, targets, predicted) in enumerate(zip(*examples[:2], answered, strict=True)):
             positions = (targets != IGNORED).nonzero().flatten()
@@ -137,12 +137,11 @@ def legible_example(task: Task) -> Examples:
     return legible[-1].rows(slice(1))
 
 
-def predictions(model: GPT, examples: Examples, in_segments: bool = False) -> Tensor:
-    """Return the symbols that the model finds likeliest, (B, T) int64, at targets and elsewhere. in_segments: of the
-    context, as a model that remembers always reads."""
+def predictions(model: GPT, examples: Examples) -> Tensor:
+    """Return the symbols that the model finds likeliest, (B, T) int64, at targets and elsewhere."""
     with model.evaluating():
         batches = (examples.rows(slice(start, start + _ROWS)) for start in range(0, len(examples.tokens), _ROWS))
-        return torch.cat([_logits(model, some, in_segments).argmax(-1).cpu() for some in batches])
+        return torch.cat([_logits(model, some).argmax(-1).cpu() for some in batches])
 
 
 def _by_part(task: Task, examples: Examples, predicted: Tensor) -> dict[str, float]:
@@ -164,11 +163,8 @@ def _target_mask_and_right(predicted: Tensor, targets: Tensor) -> tuple[Tensor, 
     return target_mask, target_mask & (predicted == targets)
 
 
-def _logits(model: GPT, examples: Examples, in_segments: bool) -> Tensor:
+def _logits(model: GPT, examples: Examples) -> Tensor:
     """Return the logits (B, T, V), on the model's device, in float32."""
     weight = model.token_embedding.weight
-    tokens = examples.tokens.to(weight.device)
-    if in_segments or model.remembers:
-        hidden, _ = model.hidden_in_segments(tokens)
-        return F.linear(hidden, weight).float()
-    return model(tokens, positions=examples.positions).float()
+    hidden = model.read(examples.tokens.to(weight.device), examples.positions)
+    return F.linear(hidden, weight).float()

@@ -1,25 +1,21 @@
-"""Measures of what a model does: attention by distance, ablations of the text that it reads, and what it retrieves.
+"""Measures of what a model does: attention by distance, and ablations of the text that it reads.
 
 L layers, H heads, T tokens, N questions.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from poslab.evaluation.pictures import attention_maps
 from poslab.explanation.probe_data import Questions
 from poslab.model.decoder import GPT
-from poslab.model.memory.retrieval import RetrievedAttention
 
 MASS = 0.9  # of the attention, within the receptive field
 _REPEATED = 8  # tokens whose repetitions are read
-QUERIES = 32  # tokens at the end of a text for which is shown what they retrieve
-_SHOWN = 32  # largest weights of each
 _BATCH_TOKENS = 4096  # per forward pass
 
 Change = Callable[[Questions, int], Questions]
@@ -50,25 +46,6 @@ class Ablation:
     values: Tensor
     differences: Tensor
     errors: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class Retrieved:
-    """Tokens that each head retrieves for T tokens at the end of a text from before their segment, best first."""
-
-    layer: int
-    gates: Tensor  # (H,): how much of a head's output is what it retrieved
-    tokens: Tensor  # (N,): the text
-    queries: list[int]  # T indices into it
-    indices: Tensor  # (H, T, k): of what is retrieved
-    weights: Tensor  # (H, T, k)
-
-    @property
-    def median_distance(self) -> int:
-        """Distance in tokens, over all heads: half of the weight lies farther, half nearer."""
-        distances, order = (torch.tensor(self.queries)[:, None] - self.indices).flatten().sort()
-        weight = self.weights.flatten()[order].cumsum(0)
-        return int(distances[int((weight < weight[-1] / 2).sum())])
 
 
 def attention(model: GPT, windows: Tensor) -> Attention:
@@ -127,21 +104,12 @@ def _results(model: GPT, questions: Sequence[Questions], exact: bool) -> Tensor:
         starts = range(0, len(tokens), rows)
         of_rows = [None if positions is None else positions[start : start + rows] for start in starts]
         parts = zip(tokens.split(rows), of_rows, strict=True)
-        hidden = torch.cat([_last_hidden(model, part, at) for part, at in parts])
+        with model.drawing(0):
+            hidden = torch.cat([model.read(part, at)[:, -1] for part, at in parts])
         logits = F.linear(hidden, model.token_embedding.weight).float()
         losses = F.cross_entropy(logits, wanted, reduction="none")
         results.append((logits.argmax(-1) == wanted).float() if exact else losses)
     return torch.cat(results)
-
-
-def _last_hidden(model: GPT, tokens: Tensor, positions: Tensor | None) -> Tensor:
-    """Return hidden states (B, D) of the last of tokens (B, T); with memory, more than a context goes in segments."""
-    with model.drawing(0):
-        if not model.remembers or positions is not None or tokens.shape[-1] <= model.shape.context_length:
-            return model.hidden(tokens, positions=positions)[:, -1]
-        target_mask = torch.zeros(tokens.shape, dtype=torch.bool)
-        target_mask[:, -1] = True
-        return model.hidden_in_segments(tokens, target_mask=target_mask)[0]
 
 
 def truncated(batch: Questions, n: int) -> Questions:
@@ -173,32 +141,3 @@ def powers(base: int, highest: int) -> list[int]:
     """Return 1, base, base ** 2, ... below the highest, and the highest."""
     below = [base**n for n in range(32) if base**n < highest]
     return [*below, highest] if highest > 0 else []
-
-
-@torch.no_grad()
-def retrieved(model: GPT, tokens: Tensor) -> Retrieved:
-    """Return what the last tokens of a text (N,), longer than a segment, retrieve; the model is in eval mode."""
-    assert model.retrieval is not None
-    begin = (len(tokens) - 1) // model.shape.context_length * model.shape.context_length
-    last = tokens[None, begin:]
-    with model.drawing(0):
-        _, memory = model.hidden_in_segments(tokens[None, :begin])
-    given: list[tuple[RetrievedAttention, tuple[Tensor, Tensor]]] = []
-
-    def record(attention: nn.Module, inputs: tuple[Any, ...]) -> None:
-        assert isinstance(attention, RetrievedAttention)
-        _, q, _, _, lookup, layer, first = inputs
-        looked = attention.find(q, lookup, layer, first)
-        assert looked is not None
-        given.append((attention, looked))
-
-    (part,) = (part for part in model.modules() if isinstance(part, RetrievedAttention))
-    with part.register_forward_pre_hook(record), model.drawing(0):
-        model.hidden_with_memory(last, memory)
-    ((attention, (weights, found_indices)),) = given
-    assert memory.keys is not None
-    weights, order = weights[0, :, -QUERIES:].sort(descending=True)  # (H, T, k)
-    indices = found_indices[0, :, -QUERIES:].gather(-1, order) + begin - memory.keys.shape[-2]
-    queries = list(range(len(tokens) - weights.shape[1], len(tokens)))
-    best = indices[..., :_SHOWN], weights[..., :_SHOWN].float()
-    return Retrieved(model.retrieval.layer, attention.shares.float(), tokens, queries, *best)

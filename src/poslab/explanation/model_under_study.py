@@ -16,6 +16,7 @@ from poslab.evaluation.probes import Probes, probe
 from poslab.evaluation.task_metrics import MetricsByLength, measure
 from poslab.explanation import measures
 from poslab.explanation.probe_data import ProbeData, Questions
+from poslab.explanation.retrieved import Retrieved, retrieved, retrieves
 from poslab.model.decoder import GPT
 from poslab.positions import Explanation, OnText, Picture
 
@@ -51,7 +52,7 @@ class Findings:
     probes: Probes | None
     by_length: MetricsByLength  # of a task
     ablations: dict[str, measures.Ablation]
-    retrieved: measures.Retrieved | None
+    retrieved: Retrieved | None
     notes: list[str]
 
 
@@ -75,8 +76,8 @@ def examine(study: ModelUnderStudy) -> Findings:
         by_length = {} if probe_data.task is None else measure(model, probe_data.task)
         ablations = _ablations(model, probe_data) if study.trained else {}
         if probe_data.passage is not None:
-            retrieved_tokens = measures.retrieved(model, probe_data.passage)
-        elif model.retrieval is not None:
+            retrieved_tokens = retrieved(model, probe_data.passage)
+        elif retrieves(model):
             problem = f"the text has no more than a context of {model.shape.context_length} tokens"
             notes.append(f"{study.label}: what it retrieves: {problem}")
     if not study.trained:

@@ -13,8 +13,9 @@ from poslab.evaluation.pictures import attention_maps
 from poslab.evaluation.probes import Probes
 from poslab.explanation import charts
 from poslab.explanation.charts import Cells, Chart, Chips
-from poslab.explanation.measures import MASS, Ablation, Retrieved
+from poslab.explanation.measures import MASS, Ablation
 from poslab.explanation.model_under_study import Findings
+from poslab.explanation.retrieved import Retrieved
 from poslab.metric import EXACT
 from poslab.positions import Curves, Matrix, OnText, Strip
 

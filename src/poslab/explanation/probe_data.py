@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import NamedTuple, Self
 
 import torch
@@ -11,13 +10,13 @@ from torch import Tensor
 from poslab.data.tokenizer import AnyVocabulary
 from poslab.errors import SettingError
 from poslab.evaluation.probes import TEXTS, spread
+from poslab.explanation.retrieved import passage
 from poslab.model.decoder import GPT
 from poslab.tasks import Task
 from poslab.tasks.base import IGNORED
 
 SAMPLE = 32  # tokens of the sample
 LONGEST = 256  # tokens of a window
-LONGEST_PASSAGE = 8192  # tokens before the segment that retrieves
 WINDOWS = 4
 LEAST, MOST = 64, 256  # questions
 TOKENS = 16384  # read for them, where that gives a number between the two
@@ -36,7 +35,8 @@ class ProbeData:
     """Tokens on which a model is measured.
 
     name: of the text or task. longest: tokens that training read at a time. texts: more of them, for `probe`. task: its
-    answers are right or wrong, rather than likely. passage: the text from which a model with retrieval retrieves."""
+    answers are right or wrong, rather than likely. passage: longer than a context, for
+    `retrieved`."""
 
     name: str
     sample: Tensor  # (T,)
@@ -95,17 +95,3 @@ def of_task(task: Task, model: GPT) -> ProbeData:
     example, name = tokens[0], f"the task {task.name}"
     remembered = passage(example, model)
     return ProbeData(name, example[:SAMPLE], windows, questions, longest, tokens[:TEXTS], task, remembered)
-
-
-def passage(tokens: Tensor, model: GPT, ends: Tensor | None = None) -> Tensor | None:
-    """Return as much of a text (N,) as one segment can retrieve from, and that segment; None where nothing precedes it.
-
-    ends: indices where its documents end, of which the longest is taken.
-    """
-    edges = pairwise([0, *([] if ends is None else ends.tolist()), len(tokens)])
-    begin, end = max(edges, key=lambda edge: edge[1] - edge[0])
-    tokens, length = tokens[begin:end].long(), model.shape.context_length
-    if model.retrieval is None or len(tokens) <= length:
-        return None
-    segments = -(-min(model.retrieval.size, LONGEST_PASSAGE) // length) + 1
-    return tokens[: segments * length]

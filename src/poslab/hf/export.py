@@ -14,6 +14,7 @@ from poslab.config.nodes import distinguishing, schemes, shown
 from poslab.data.tokenizer import GPT2_FILES, Vocabulary
 from poslab.errors import SettingError
 from poslab.hf.architectures import ARCHITECTURES, hf_equivalent
+from poslab.model.memory import MemoryGPT, RetrievedAttention
 from poslab.runs.checkpoint import Checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
 
@@ -29,8 +30,8 @@ def export(checkpoint: Checkpoint, folder: Path) -> list[str]:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingError("to", folder, "is there already; name a folder that is empty, or is to be made")
-    if checkpoint.model.retrieval is not None:
-        raise SettingError("ckpt", checkpoint.path, "looks up memory (model.retrieval), for which there is no form")
+    if any(isinstance(part, RetrievedAttention) for part in checkpoint.model.modules()):
+        raise SettingError("ckpt", checkpoint.path, "looks up what it has read before, for which there is no form")
     require_writable("to", folder)
     folder.mkdir(parents=True, exist_ok=True)
     model = checkpoint.model
@@ -49,7 +50,7 @@ def export(checkpoint: Checkpoint, folder: Path) -> list[str]:
         how = f"a {architecture.model_type} model: AutoModelForCausalLM.from_pretrained({str(folder)!r})"
     tokenizer = _write_tokenizer(checkpoint, folder)
     without = "transformers knows nothing of its memory: there, a text is read in one pass"
-    return [how, tokenizer, *([without] if model.remembers else [])]
+    return [how, tokenizer, *([without] if isinstance(model, MemoryGPT) else [])]
 
 
 def _write_with_code(checkpoint: Checkpoint, folder: Path) -> str:

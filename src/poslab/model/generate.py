@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -108,10 +107,9 @@ def stream(
     """Yield the next token of each row, (B,), until max_new_tokens or until every row has stopped.
 
     A row that has stopped repeats its stop token. Each token sees at most `window` tokens, itself included, by default
-    the model's context_length; of a longer prompt only the last ones are read. Without a `window`, a model with memory
-    reads all of the prompt, segment by segment. A scheme that knows any number of positions slides: older keys and
-    values are dropped. One that ends at `max_length` then computes anew for each token, from the last max_length
-    tokens; with `strict` that is refused before it begins.
+    the model's context_length; of a longer prompt only the last ones are read. A scheme that knows any number of
+    positions slides: older keys and values are dropped. One that ends at `max_length` then computes anew for each
+    token, from the last max_length tokens; with `strict` that is refused before it begins.
 
     A row's draws depend on the generator, by default torch's own, and on the row's number, not on the other rows. A
     scheme that draws positions in evaluation draws them once for the whole text. The model computes in eval mode and is
@@ -121,36 +119,31 @@ def stream(
     require_at_least(0, max_new_tokens=max_new_tokens)
     require_at_least(1, window=window)
     tokens, padding = _aligned(prompts, model)
-    longest = most_positions(model, window)
+    longest = model.most_positions(window)
     if strict and longest is not None and tokens.shape[1] + max_new_tokens - 1 > longest:  # the last is never read
         problem = f"this position scheme knows {longest} positions, and the prompt has {tokens.shape[1]} tokens"
         raise SettingError("max_new_tokens", max_new_tokens, problem)
     seeds = [int(torch.randint(2**62, (), generator=generator)) for _ in tokens]  # whatever rows follow a row
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    if window is not None or not model.remembers or not padding.any():
-        return _steps(model, tokens, padding, max_new_tokens, sampling, generators, stop_token, window)
-    # Read in segments, texts of unequal length don't begin them at the same time: each is read by itself.
-    rows = (row[None, skipped:] for row, skipped in zip(tokens, padding.tolist(), strict=True))
-    texts = [
-        _steps(model, row, padding.new_zeros(1), max_new_tokens, sampling, [own], stop_token, window)
-        for row, own in zip(rows, generators, strict=True)
-    ]
-    return map(torch.cat, zip_longest(*texts, fillvalue=tokens.new_tensor([stop_token or 0])))
+    how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "sampling": sampling, "stop_token": stop_token}
+    return model.write(tokens, padding, generators, window, **how)
 
 
 @torch.no_grad()
-def _steps(
+def write(
     model: GPT,
     tokens: Tensor,
     padding: Tensor,
+    generators: Sequence[torch.Generator],
+    window: int | None,
+    *,
     max_new_tokens: int,
     sampling: Sampling,
-    generators: list[torch.Generator],
     stop_token: int | None,
-    window: int | None,
 ) -> Iterator[Tensor]:
-    longest = most_positions(model, window)
-    if (readable := most_read(model, window)) is not None:
+    """Yield what `stream` does; tokens (B, T), of which the first `padding` (B,) are none, a generator for each row."""
+    longest = model.most_positions(window)
+    if (readable := model.most_read(window)) is not None:
         tokens, padding = _last(tokens, padding, readable)
     lengths = (tokens.shape[1] - padding + max_new_tokens).tolist()
     drawn = [drawn for drawn in map(model.text_positions, lengths) if drawn is not None]
@@ -178,18 +171,6 @@ def _steps(
             return
         new = ids[:, None]
         tokens = torch.cat([tokens, new], dim=1)
-
-
-def most_positions(model: GPT, window: int | None) -> int | None:
-    """Return how many positions there are for a text; None: any number, as where they begin anew in each segment."""
-    anew = window is None and model.remembers and model.memory_length == 0
-    return None if anew else model.pos.max_length(model.shape)
-
-
-def most_read(model: GPT, window: int | None) -> int | None:
-    """Return how many tokens at the end of a prompt are read; None: all."""
-    seen = None if window is None and model.remembers else window or model.shape.context_length
-    return min((most for most in (seen, most_positions(model, window)) if most is not None), default=None)
 
 
 def _aligned(prompts: Prompts, model: GPT) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from poslab.config.schemes import node_of, parse_scheme
 from poslab.data.tokenizer import AnyVocabulary, Symbols, Vocabulary, load_tokenizer
 from poslab.errors import SettingError, as_typed, lacks_memory
 from poslab.model.decoder import GPT
-from poslab.model.memory.retrieval import check_bias
+from poslab.model.memory import decoder_of
 from poslab.positions import PositionScheme
 from poslab.positions.combined import Wrapper
 from poslab.positions.sizes import check_sizes, initial_tables
@@ -165,12 +165,11 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
         )
         problem = f"needs the learned tables {needs}; this run learned {has}"
         raise SettingError(_option(differing[0]), now[differing[0]], problem)
-    if model.retrieval is not None:
-        check_bias(model.retrieval, scheme, trained, model.shape)
+    known = model.pos.warnings(model.shape)
+    model.replace_scheme(scheme)
     for warning in scheme.warnings(model.shape):
-        if warning not in model.pos.warnings(model.shape):
+        if warning not in known:
             print(f"warning: {warning}", file=sys.stderr)
-    model.pos = scheme
     return replace(
         checkpoint,
         settings={name: now[name] for name in differing},
@@ -194,7 +193,7 @@ def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], st
     """Load weights into the model described. Raises ValueError if they are not those of that model."""
     without_training = {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
     sizes = typed(ModelConfig, settings | without_training, "model")
-    model = GPT(scheme, vocab_size=vocab_size, **vars(sizes))
+    model = decoder_of(scheme, vocab_size=vocab_size, **vars(sizes))
     try:
         model.load_state_dict({str(name).removeprefix("model."): weight for name, weight in state.items()})
     except RuntimeError as error:

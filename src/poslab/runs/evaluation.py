@@ -37,7 +37,7 @@ class Evaluation:
 
     most_tokens: the limit that `every_stretch` and `window_ends` have kept to; None: all tokens count at each length.
     consecutive_losses: of each token after the first, or of those that the run's validations have seen, with windows of
-    context_length that follow each other, as validations have them, with what the model remembers. document_ends: how
+    context_length that follow each other, as validations have them, with the model's memory, if any. document_ends: how
     many of them come before the end of each document but the last, where the text's are known. memory_losses: mean
     loss of all tokens, by how many tokens are remembered. weights_sha256: of the model's parameters. settings: those of
     its scheme that are others than in training; trained_with: the same ones, as they were then.

@@ -77,9 +77,6 @@ class Task:
     shortest: ClassVar[int] = 1
     multiple: ClassVar[int] = 1
     remainder: ClassVar[int] = 0
-    # Data modules of training, by name.
-    module: ClassVar[str] = "poslab.training.data.task.TaskDataModule"
-    module_in_segments: ClassVar[str] = "poslab.training.data.stream.SegmentedTask"
     # Whether a model without memory, too, reads an example as a text of several segments of its context.
     in_segments: ClassVar[bool] = False
     # What its figures mean, those of `derived` that have other units included; runs are compared by the first.
@@ -122,6 +119,11 @@ class Task:
     def node(self) -> dict[str, Any]:
         """The class and its settings in plain values."""
         return {"_target_": f"{type(self).__module__}.{type(self).__qualname__}"} | asdict(self)
+
+    def module(self, remembers: bool) -> str:
+        """Return the data module of training, by name."""
+        in_segments = self.in_segments or remembers
+        return f"poslab.training.data.{'stream.SegmentedTask' if in_segments else 'task.TaskDataModule'}"
 
     @property
     def longest_text(self) -> int:

@@ -9,8 +9,10 @@ from pytorch_lightning import Trainer, seed_everything
 from poslab.config.files import write_whole
 from poslab.config.groups import flat
 from poslab.config.train import TrainConfig
+from poslab.contract import try_before_training
 from poslab.errors import Diverged, SettingError, lacks_memory
 from poslab.model.decoder import GPT
+from poslab.model.memory import decoder_of
 from poslab.processes import rank
 from poslab.processors import compute_on
 from poslab.runs.checkpoint_files import write_start
@@ -42,6 +44,7 @@ def train(config: TrainConfig) -> Summary:
     check_flex(config.model, config.trainer)
     check_logger(config.logger)
     processes = check_trainer(config.trainer)
+    try_before_training(config)
     with ExitStack() as held:
         earlier = held.enter_context(open_run_to_resume(config))
         config = replace(config, **earlier.provenance)
@@ -79,7 +82,7 @@ def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
     """Make the model. Raises SettingError, naming the largest size, where it doesn't fit into memory."""
     try:
         settings = vars(config.model) | {"compile": compiles(config.model, config.trainer)}
-        return GPT(config.pos, vocab_size=vocab_size, **settings)
+        return decoder_of(config.pos, vocab_size=vocab_size, **settings)
     except SettingError as error:
         if error.option == "pos":
             raise

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from poslab import GPT
 from poslab.attention import PositionIds, SchemeLayer
-from poslab.config.schema import Retrieval
 from poslab.config.schemes import parse_scheme
 from poslab.errors import SettingError
+from poslab.model.memory import MemoryGPT, Retrieval
 from poslab.model.memory.retrieval import Lookup, RetrievedAttention, nearest, remembered, unit
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 
@@ -147,18 +147,6 @@ def test_a_bias_may_hide_everything() -> None:
     assert made.log_scale.grad.isfinite().all()
 
 
-def test_what_is_remembered() -> None:
-    kept, seen = None, []
-    for length in (3, 4, 2, 9, 1):
-        (new,) = tensors((1, H, length, DH), grad=True)
-        seen.append(new)
-        kept = remembered(kept, new, 8)
-        assert torch.equal(kept, torch.cat(seen, -2)[:, :, -8:])
-        assert not kept.requires_grad
-        assert kept.is_contiguous()
-    assert remembered(None, torch.ones(1, H, 3, DH, dtype=torch.bfloat16), 8).dtype == torch.float32
-
-
 def test_16_bits() -> None:
     local, q, v = (torch.randn(1, H, T, DH, dtype=torch.bfloat16) for _ in range(3))
     keys, values = remembered(None, unit(q), 9), remembered(None, v, 9)
@@ -175,20 +163,20 @@ def test_refusals() -> None:
     with pytest.raises(SettingError, match="layer=-1: must be at least 0"):
         Retrieval(layer=-1)
     with pytest.raises(SettingError, match=r"retrieval\.layer=4: must be from 0 to 3, by num_layers=4"):
-        Retrieval(layer=4).check(ModelShape(8, 8, num_layers=4, num_heads=2))
+        MemoryGPT(num_layers=4, retrieval=Retrieval(layer=4))
     with pytest.raises(SettingError, match=r"retrieval\.layer=0: needs a causal model"):
-        GPT(causal=False, retrieval=Retrieval(layer=0))
+        MemoryGPT(causal=False, retrieval=Retrieval(layer=0))
     for pos in ("shaw", "rope", "nope"):
         with pytest.raises(SettingError, match=r"retrieval\.position_bias=true: this position scheme has no bias"):
-            GPT(parse_scheme(pos), retrieval=Retrieval(layer=1, position_bias=True), **TINY)
+            MemoryGPT(parse_scheme(pos), retrieval=Retrieval(layer=1, position_bias=True), **TINY)
 
 
 TINY = {"vocab_size": 11, "context_length": 6, "embed_dim": 16, "num_layers": 3, "num_heads": 2, "dropout": 0.0}
 
 
-def tiny(pos: PositionScheme | None = None, memory_length: int = 0, **settings: Any) -> GPT:
+def tiny(pos: PositionScheme | None = None, memory_length: int = 0, **settings: Any) -> MemoryGPT:
     """Model in double precision, with a gate and scale that differ by head."""
-    model = GPT(pos, memory_length=memory_length, retrieval=Retrieval(**settings), **TINY).double().eval()
+    model = MemoryGPT(pos, memory_length=memory_length, retrieval=Retrieval(**settings), **TINY).double().eval()
     retrieval = model.blocks[model.retrieval.layer].attention.retrieval
     torch.nn.init.normal_(retrieval.gate)
     torch.nn.init.normal_(retrieval.log_scale)
@@ -201,9 +189,8 @@ def by_hand(model: GPT, tokens: Tensor) -> Tensor:
     made, keys, values, found = model.blocks[retrieval.layer].attention.retrieval, [], [], []
     for segment in tokens.split(length, dim=1):
         position_ids = PositionIds(torch.arange(segment.shape[1]))
-        x = model._embed(segment, position_ids, segment)
-        terms = model.relative_terms(segment.shape[1])
-        for number, (block, layer) in enumerate(zip(model.blocks, model._layers(terms, position_ids), strict=True)):
+        x = model.embedded(segment, position_ids)
+        for number, (block, layer) in enumerate(zip(model.blocks, model.layers(position_ids), strict=True)):
             normed = layer.mix(block.attention_norm(x))
             q, k, v = block.attention.queries_keys_values(normed)
             out = layer.attend(*layer.apply_hooks(q, k, normed)[:2], v, layer.apply_hooks(q, k, normed)[2])
@@ -266,19 +253,32 @@ def test_nothing_of_the_future_or_of_another_document(memory_length: int) -> Non
     assert torch.equal(first[1], second[1])
 
 
+def test_only_the_last_tokens_are_kept() -> None:
+    """Of 24 tokens the last 8, of which two are in the segment before the last."""
+    model, tokens, after = tiny(layer=1, size=8, k=8), torch.randint(11, (1, 24)), torch.randint(11, (1, 6))
+    found = []
+    for changed in (slice(0, 0), slice(0, 12), slice(17, 18)):
+        text = tokens.clone()
+        text[:, changed] = (text[:, changed] + 1) % 11
+        _, memory = model.hidden_in_segments(text)
+        assert memory.keys.shape[-2] == memory.values.shape[-2] == 8
+        assert not memory.keys.requires_grad
+        found.append(model.hidden_with_memory(after, memory)[0])
+    assert torch.equal(found[0], found[1])
+    assert not torch.allclose(found[0], found[2])
+
+
 def test_without_it_the_model_is_the_same() -> None:
     torch.manual_seed(0)
     plain = GPT(**TINY)
     torch.manual_seed(0)
-    model = GPT(retrieval=Retrieval(layer=1), **TINY)
+    model = MemoryGPT(retrieval=Retrieval(layer=1), **TINY)
     state = model.state_dict()
     assert {name for name in state if "retrieval" in name} == state.keys() - plain.state_dict().keys()
     assert all(torch.equal(weight, state[name]) for name, weight in plain.state_dict().items())
     tokens, counts = torch.randint(11, (2, 6)), plain.parameter_counts()
     assert torch.equal(model(tokens), plain(tokens))
     assert torch.equal(model.hidden_in_segments(tokens)[0], plain.hidden(tokens))
-    assert model.remembers
-    assert not plain.remembers
     assert model.parameter_counts()["trunk"] == counts["total"]
     assert model.parameter_counts()["total"] == counts["total"] + 4  # a gate and a scale by head
 

@@ -12,10 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from poslab import GPT
-from poslab.config.schema import Retrieval
 from poslab.contract.parts import has_formula
 from poslab.errors import SettingError
-from poslab.model.memory import Memory
+from poslab.model.memory import Memory, MemoryGPT, Retrieval
 from poslab.positions import HeadInputs, ModelShape, PositionScheme
 from poslab.positions.randomized import Randomized
 from poslab.positions.rope_nope import RoPENoPE
@@ -26,17 +25,18 @@ SIZES: dict[str, Any] = {"vocab_size": 61, "context_length": SEGMENT, "embed_dim
 
 def remembers(name: str) -> bool:
     try:
-        return GPT(make_scheme(name), memory_length=MEMORY, **SIZES).remembers
+        MemoryGPT(make_scheme(name), memory_length=MEMORY, **SIZES)
     except SettingError:
         return False
+    return True
 
 
 REMEMBERING = [name for name in SOUND if remembers(name)]
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS if remembers(name)]
 
 
-def strong_model(scheme: str | PositionScheme, **sizes: Any) -> GPT:
-    return strong_models.strong_model(scheme, **({"memory_length": MEMORY} | SIZES | sizes)).double()
+def strong_model(scheme: str | PositionScheme, **sizes: Any) -> MemoryGPT:
+    return strong_models.strong_model(scheme, MemoryGPT, **({"memory_length": MEMORY} | SIZES | sizes)).double()
 
 
 def by_formula(model: GPT, tokens: Tensor, read: list[int]) -> Tensor:
@@ -134,7 +134,6 @@ def test_a_first_segment_is_a_window_to_the_bit_and_later_ones_remember() -> Non
 
 def test_without_memory_segments_are_windows_to_the_bit() -> None:
     model = strong_model("t5", memory_length=0)
-    assert not model.remembers
     tokens = some_tokens(2, 3 * SEGMENT + 1)
     found, memory = model.hidden_in_segments(tokens)
     assert torch.equal(found, torch.cat([model.hidden(part) for part in tokens.split(SEGMENT, 1)], 1))
@@ -203,7 +202,7 @@ def test_a_scheme_that_ends_is_refused_in_a_line(name: str) -> None:
         strong_model(name)
     with pytest.raises(SettingError, match=r"^model.memory_length=4: this position scheme ends at a length"):
         compose_config(f"pos={name}", "model.memory_length=4")
-    assert not strong_model(name, memory_length=0).remembers
+    assert strong_model(name, memory_length=0).reach == 0
 
 
 @pytest.mark.parametrize(
@@ -223,7 +222,7 @@ def test_a_scheme_that_ends_is_refused_in_a_line(name: str) -> None:
 )
 def test_a_model_that_cant_remember_is_refused_in_a_line(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(SettingError, match=f"^{problem}"):
-        GPT(**({"memory_length": MEMORY} | SIZES | settings))
+        MemoryGPT(**({"memory_length": MEMORY} | SIZES | settings))
 
 
 def test_drawn_positions_are_of_memory_and_segment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +242,7 @@ def test_drawn_positions_are_of_memory_and_segment(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("name", REMEMBERING)
 def test_dropout_and_bfloat16_train(name: str) -> None:
     torch.manual_seed(0)
-    model = GPT(make_scheme(name), dropout=0.2, memory_length=MEMORY, **SIZES)
+    model = MemoryGPT(make_scheme(name), dropout=0.2, memory_length=MEMORY, **SIZES)
     with torch.autocast("cpu", torch.bfloat16):
         hidden, memory = model.hidden_in_segments(some_tokens(2, 3 * SEGMENT))
     hidden.float().square().mean().backward()
@@ -287,7 +286,7 @@ def test_generation_remembers_the_whole_prompt() -> None:
     before, after = (model.hidden(tokens, model.new_cache())[:, -1] for tokens in (prompt, changed))
     assert (before - after).abs().max() > 1e-6
     model.hidden(some_tokens(1, 100), cache)
-    assert max(layer._keys._buffer.shape[-2] for layer in cache._layers) <= 4 * (SEGMENT + MEMORY)
+    assert max(layer.keys.buffer.shape[-2] for layer in cache.read) <= 4 * (SEGMENT + MEMORY)
     slid = [model.hidden(tokens[:, -MEMORY:], model.new_cache(SEGMENT)) for tokens in (prompt, changed)]
     assert torch.equal(*slid)
 

@@ -21,15 +21,6 @@ from poslab.attention.reference import AttentionSpec, reference_attention
 from poslab.positions import RelativeTerms
 
 
-def is_decoding(spec: AttentionSpec, query_length: int, key_length: int) -> bool:
-    """Return whether `decode_attention` can compute this: tables by distance alone, no key hidden but by a bias."""
-    terms = spec.terms
-    others = (spec.window, spec.first_key, spec.key_bias, spec.pairwise, spec.null)
-    if terms is None or terms.queries is not None or terms.lowest > 0 or any(other is not None for other in others):
-        return False
-    return query_length == 1 and spec.offset == key_length - 1 and terms.highest >= 0
-
-
 def decode_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> Tensor:
     """Return attention of q (B, H, 1, Dh) over k and v (B, H, n, Dh), (B, H, 1, Dh), as the reference but rounding."""
     terms, count = spec.terms, k.shape[-2]

@@ -38,12 +38,51 @@ from torch.nn import functional as F
 
 from poslab.attention import SchemeLayer
 from poslab.attention.reference import softmax_or_zeros, without_autocast
-from poslab.config.schema import Retrieval
-from poslab.errors import SettingError
+from poslab.errors import SettingError, require_at_least
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms, Tables
 
 _BLOCK = 2**22  # scores that are computed at a time
 _EQUAL = 1e-5  # apart; of vectors of length 1, rounding moves a product by some 1e-7, as their own rounding does
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Settings of the layer that looks up earlier tokens of its document.
+
+    layer: from 0 on. size: tokens before the segment that are kept. k: tokens retrieved by each query of each head.
+    position_bias: whether their scores get the scheme's bias by distance as well. Raises SettingError.
+    """
+
+    layer: int
+    size: int = 8192
+    k: int = 32
+    position_bias: bool = False
+
+    def __post_init__(self) -> None:
+        require_at_least(0, **{"retrieval.layer": self.layer})
+        require_at_least(1, **{"retrieval.size": self.size, "retrieval.k": self.k})
+        if self.k > self.size:
+            raise SettingError("retrieval.k", self.k, f"must be at most size={self.size}, the tokens to choose from")
+
+    def check(self, scheme: PositionScheme, tables: Tables, shape: ModelShape) -> None:
+        """Raise SettingError where the model can't retrieve, or has no bias for every distance in memory if it must."""
+        last = shape.num_layers - 1
+        if self.layer > last:
+            problem = f"must be from 0 to {last}, by num_layers={shape.num_layers}"
+            raise SettingError("retrieval.layer", self.layer, problem)
+        if not shape.causal:
+            raise SettingError("retrieval.layer", self.layer, "needs a causal model: this one sees the future")
+        if not self.position_bias:
+            return
+        terms = scheme.relative(tables, shape, self.layer, range(1))
+        longest, needed = scheme.max_length(shape), self.size + shape.context_length
+        problem = ""
+        if terms is None or terms.bias is None:
+            problem = f"this position scheme has no bias by distance in layer {self.layer}"
+        elif longest is not None and longest < needed:
+            problem = f"this position scheme knows {longest} positions, and size={self.size} needs {needed}"
+        if problem:
+            raise SettingError("retrieval.position_bias", True, problem)
 
 
 @dataclass(eq=False)
@@ -133,21 +172,6 @@ class RetrievedAttention(nn.Module):
     def shares(self) -> Tensor:
         """Proportion of each head's output that is retrieved, (H,)."""
         return self.gate.sigmoid()
-
-
-def check_bias(settings: Retrieval, scheme: PositionScheme, tables: Tables, shape: ModelShape) -> None:
-    """Raise SettingError where scores need a bias, and the scheme has none for every distance in memory."""
-    if not settings.position_bias:
-        return
-    terms = scheme.relative(tables, shape, settings.layer, range(1))
-    longest, needed = scheme.max_length(shape), settings.size + shape.context_length
-    problem = None
-    if terms is None or terms.bias is None:
-        problem = f"this position scheme has no bias by distance in layer {settings.layer}"
-    elif longest is not None and longest < needed:
-        problem = f"this position scheme knows {longest} positions, and size={settings.size} needs {needed}"
-    if problem:
-        raise SettingError("retrieval.position_bias", True, problem)
 
 
 def unit(x: Tensor) -> Tensor:

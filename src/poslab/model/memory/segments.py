@@ -15,15 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from poslab.attention import PositionIds
-from poslab.config.schema import Retrieval
+from poslab.attention import SchemeLayer
 from poslab.errors import SettingError
-from poslab.model.memory.retrieval import Lookup
+from poslab.model.block import Attention
+from poslab.model.memory.retrieval import Lookup, Retrieval, RetrievedAttention
+from poslab.positions import ModelShape
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +81,52 @@ def _joined(tensors: Sequence[Tensor], axis: int) -> Tensor:
 class LayerMemory:
     """Memory of one layer for a segment, and the inputs that it leaves to later ones."""
 
-    inputs: Tensor | None  # (B, m, D)
-    first_key: Tensor | None  # (B,): the first of these that a row sees; None: all rows see all
+    inputs: Tensor | None = None  # (B, m, D)
+    first_key: Tensor | None = None  # (B,): the first of these that a row sees; None: all rows see all
     lookup: Lookup | None = None  # of the layer that retrieves
     entered: Tensor | None = None  # (B, T, D): set in the pass
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SegmentLayer(SchemeLayer):
+    """Scheme in one layer, for the tokens of a segment and those remembered of before it."""
+
+    memory: LayerMemory
+
+    def attend(self, *args: Any, **settings: Any) -> Tensor:
+        """Return attention as `SchemeLayer.attend`, of each row over what it remembers."""
+        return super().attend(*args, first_key=self.memory.first_key, **settings)
+
+
+class MemoryAttention(Attention):
+    """Self-attention over a segment and what is remembered of before it, mixed with what is retrieved."""
+
+    def __init__(self, shape: ModelShape, dropout: float, backend: str) -> None:
+        super().__init__(shape, dropout, backend)
+        self.retrieval: RetrievedAttention | None = None
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, layer: SchemeLayer, first: int) -> Tensor:
+        """Return attention of queries (B, H, T, Dh) from index `first` on, (B, H, T - first, Dh); x: (B, T, D)."""
+        memory: LayerMemory | None = getattr(layer, "memory", None)  # a window has none
+        if memory is None:
+            return super().attend(q, k, v, x, layer, first)
+        own, memory.entered = (q, k, v), x
+        if memory.inputs is not None:
+            inputs = memory.inputs.to(x.dtype)
+            before = self.keys_values(inputs)
+            k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))  # (B, H, m + T, Dh)
+            x = torch.cat([inputs, x], dim=1) if layer.scheme.overrides("token_state") else x  # (B, m + T, D)
+        out = super().attend(q, k, v, x, layer, first)
+        if self.retrieval is None or memory.lookup is None:
+            return out
+        return self.retrieval(out, *own, memory.lookup, layer, first)
+
+    def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Project x (B, m, D) to keys and values, (B, H, m, Dh) each; of what is remembered nobody wants queries."""
+        weight, bias = self.query_key_value.weight, self.query_key_value.bias
+        after = slice(self.shape.embed_dim, None)
+        k, v = self.by_head(F.linear(x, weight[after], bias[after]))
+        return k, v
 
 
 class Segment:
@@ -105,12 +149,16 @@ class Segment:
         shown = None if inputs is None or not self.remembered else inputs[:, :, -self.remembered :]  # (L, B, m, D)
         self._shown = shown
         first_key = None if least >= self.remembered else self.remembered - memory.read.clamp(max=self.remembered)
-        self.layers = [LayerMemory(None if shown is None else shown[layer], first_key) for layer in range(num_layers)]
+        self._layers = [LayerMemory(None if shown is None else shown[layer], first_key) for layer in range(num_layers)]
         self._lookup = None if retrieval is None else Lookup(retrieval.size, memory.read, memory.keys, memory.values)
         if retrieval is not None:
-            self.layers[retrieval.layer].lookup = self._lookup
+            self._layers[retrieval.layer].lookup = self._lookup
 
-    def position_ids(self, length: int, *, counted: bool) -> PositionIds:
+    def layers(self, layers: Sequence[SchemeLayer]) -> list[SegmentLayer]:
+        """Return the layers with the memory of each."""
+        return [SegmentLayer(**vars(layer), memory=memory) for layer, memory in zip(layers, self._layers, strict=True)]
+
+    def positions(self, length: int, *, counted: bool) -> Tensor:
         """Return the positions of memory and of `length` tokens after it, (m + T,), or (B, m + T) where rows differ.
 
         counted: from the beginning of a row's document; else from the first token remembered, which a scheme that knows
@@ -118,16 +166,16 @@ class Segment:
         """
         positions = torch.arange(self.remembered + length, device=self._memory.read.device)
         if counted and self._read is not None:
-            positions = positions + (self._read - self.remembered)
-        elif counted:  # what a row doesn't see has no position of its own
-            positions = (positions + (self._memory.read - self.remembered)[:, None]).clamp(min=0)
-        return PositionIds(positions)
+            return positions + (self._read - self.remembered)
+        if counted:  # what a row doesn't see has no position of its own
+            return (positions + (self._memory.read - self.remembered)[:, None]).clamp(min=0)
+        return positions
 
     def after(self, length: int) -> Memory:
         """Return the memory once all layers have computed the segment, of `length` tokens."""
         inputs = None
         if self._length:
-            entered = (layer.entered for layer in self.layers if layer.entered is not None)
+            entered = (layer.entered for layer in self._layers if layer.entered is not None)
             inputs = torch.stack([x[:, -self._length :].detach() for x in entered])  # (L, B, at most M, D)
             dropped = max(0, self.remembered + inputs.shape[2] - self._length)
             if self._shown is not None and dropped < self.remembered:

@@ -10,9 +10,9 @@ from poslab.config.train import TrainConfig
 from poslab.data.stream import Scans, StreamedWindows, segments_before
 from poslab.data.windows import ContiguousRows
 from poslab.errors import SettingError
-from poslab.evaluation.losses import scanned_losses
+from poslab.evaluation.stream_losses import scanned_losses
 from poslab.model.decoder import GPT
-from poslab.model.memory import Memory
+from poslab.model.memory import Memory, MemoryGPT
 from poslab.tasks.base import IGNORED
 from poslab.training.data import loader_generator
 from poslab.training.data.task import TaskDataModule
@@ -39,7 +39,7 @@ class StreamDataModule(TextDataModule):
 
     def loss(self, model: GPT, batch: Any) -> Tensor:
         tokens, targets, read = batch
-        if not self.reach:
+        if not isinstance(model, MemoryGPT):
             return super().loss(model, (tokens, targets))
         before = model.empty_memory(len(tokens)) if self.memory is None else self.memory.to(tokens.device)
         loss, self.memory = loss_in_segments(model, tokens, targets, before.restarted(read))
@@ -60,7 +60,7 @@ class StreamDataModule(TextDataModule):
         return DataLoader(scans, batch_size=None, sampler=own, generator=loader_generator())
 
     def validation_sums(self, model: GPT, batch: Any) -> Tensor:
-        if not self.reach:
+        if not isinstance(model, MemoryGPT):
             return super().validation_sums(model, batch)
         return torch.tensor(list(scanned_losses(model, batch).values()), dtype=torch.float64).sum(0)
 
@@ -76,8 +76,6 @@ class StreamDataModule(TextDataModule):
 class SegmentedTask(TaskDataModule):
     """Examples of a task that are read as texts of several segments."""
 
-    in_segments = True
-
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         if self.positions is not None:
@@ -85,11 +83,12 @@ class SegmentedTask(TaskDataModule):
             raise SettingError("data", self.name, problem)
 
     def loss(self, model: GPT, batch: Any) -> Tensor:
+        assert isinstance(model, MemoryGPT)
         return loss_in_segments(model, batch.tokens, batch.targets)[0]
 
 
 def loss_in_segments(
-    model: GPT, tokens: Tensor, targets: Tensor, memory: Memory | None = None
+    model: MemoryGPT, tokens: Tensor, targets: Tensor, memory: Memory | None = None
 ) -> tuple[Tensor, Memory]:
     """Return the mean cross-entropy of texts that are read in segments, tokens and targets (B, N), after the memory of
     those before; and the memory after them."""

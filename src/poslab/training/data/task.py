@@ -41,7 +41,6 @@ class TaskDataModule(DataModule):
 
     figures = SHARES
     number_of_sums = 5
-    in_segments = False
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
@@ -65,7 +64,7 @@ class TaskDataModule(DataModule):
         return language_model_loss(model, *batch)
 
     def validation_sums(self, model: GPT, batch: Any) -> Tensor:
-        answers = score_answers(model, torch.arange(len(batch.tokens)), batch, self.in_segments).values()
+        answers = score_answers(model, torch.arange(len(batch.tokens)), batch).values()
         rows = torch.tensor([*answers], dtype=torch.float64)
         return torch.cat([rows.sum(0), rows[:, 1].gt(0).sum(0, keepdim=True)])  # how many examples ask something
 
@@ -89,7 +88,7 @@ class TaskDataModule(DataModule):
         tokens, targets, _ = self.example
         target_mask = targets != IGNORED
         with model.drawing(0):
-            answers = predictions(model, self.example, self.in_segments).where(target_mask, IGNORED)
+            answers = predictions(model, self.example).where(target_mask, IGNORED)
         words = self.task.words
         rows = {"reads": words(tokens[0]), "right": words(targets[0]), "says": words(answers[0])}
         right, given = (" ".join(words(answered[target_mask])) for answered in (targets, answers))

@@ -15,8 +15,9 @@ from poslab.data.corpus import corpus_of
 from poslab.data.windows import CoveringWindows, Shuffled, SlidingWindowDataset
 from poslab.errors import SettingError
 from poslab.evaluation.files import evaluate_run, held_out
-from poslab.evaluation.losses import consecutive_token_losses, window_losses
+from poslab.evaluation.losses import window_losses
 from poslab.evaluation.probes import spread
+from poslab.evaluation.stream_losses import consecutive_token_losses
 from poslab.metric import LOSS, PERPLEXITY, loss_metric, perplexity
 from poslab.model.decoder import GPT
 from poslab.runs.checkpoint import load_checkpoint

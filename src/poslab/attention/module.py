@@ -1,0 +1,170 @@
+"""Module with a position scheme: its tables, the positions of its tokens, and its hooks before and in each layer.
+
+Positions are given by the caller, sampled by the scheme, or 0, 1, 2, ...
+
+B batch, T sequence, D embedding, L layers.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from poslab.attention.position_ids import PositionIds
+from poslab.attention.reference import parts_of
+from poslab.attention.scheme import SchemeLayer
+from poslab.errors import SettingError
+from poslab.positions import Explanation, ModelShape, Picture, PositionScheme, RelativeTerms, ScoreTile
+
+_DRAWS = 4  # of positions, in an evaluation
+# What enters attention by a hook, and the hook; the second is not called where there is the first.
+_HOOK_PARTS = {"key_bias": "key_bias", "pairwise": "score_mod"}
+
+
+class SchemeModule(nn.Module):
+    """Base of a decoder, which calls `position_ids`, `embed` and `layers` and knows no hook.
+
+    seed: of the run; a scheme that samples positions in evaluation draws them by it.
+    """
+
+    pos: PositionScheme
+    shape: ModelShape
+    token_embedding: nn.Embedding
+    position_tables: nn.Module  # whose parameters are the scheme's tables
+    seed = 0
+    _draw: int | None = None  # of positions, while `drawing`
+
+    def position_ids(self, tokens: Tensor, given: Tensor | None = None, counted: Tensor | None = None) -> PositionIds:
+        """Return the positions of tokens (B, T): as given, sampled by the scheme, or as counted.
+
+        counted: (N,) or (B, N), N at least T, where tokens before these have positions, too; None: 0, 1, 2, ...
+        Raises SettingError for positions that the scheme doesn't know.
+        """
+        # A number is drawn for every scheme alike, so that what is random after it, as dropout, is the same for all.
+        seed = int(torch.randint(2**62, ())) if self.training else None
+        if given is not None:
+            position_ids = PositionIds.given(given.to(tokens.device))
+            position_ids.check(len(tokens), tokens.shape[1], self.pos, self.shape)
+            self.check_length(int(position_ids.positions.max()) + 1)
+            return position_ids
+        counted = torch.arange(tokens.shape[-1], device=tokens.device) if counted is None else counted
+        length, sampled = counted.shape[-1], None
+        self.check_length(length)
+        if seed is not None and self.pos.overrides("sample"):
+            sampled = self._sample(length, seed, len(tokens) if self.pos.samples_each_text else None)
+        elif seed is None and self._draw is not None:
+            sampled = self.evaluation_positions(length, self._draw)
+        if sampled is None:
+            return PositionIds(counted)
+        return PositionIds(sampled.to(tokens.device), irregular=bool((sampled.diff() != 1).any()))
+
+    def embed(self, x: Tensor, position_ids: PositionIds, text: Tensor) -> Tensor:
+        """Apply the hook `embed` to token embeddings x (B, T, D), (B, T, D); text: (B, N) ids, x those of the last."""
+        embed: Callable[..., Tensor] = partial(self.pos.embed, self.tables)
+        if not self.pos.further("embed", None):
+            return position_ids.map(embed, x)
+        if position_ids.positions.dim() == 1:
+            return embed(x, position_ids.positions, tokens=text)
+        # Rows can't become one, because ids are those of a row's text.
+        rows = zip(x.split(1), position_ids.positions, text.split(1), strict=True)
+        return torch.cat([embed(row, positions, tokens=ids) for row, positions, ids in rows])
+
+    def layers(
+        self,
+        position_ids: PositionIds,
+        key_position_ids: PositionIds | None = None,
+        terms: list[RelativeTerms | None] | None = None,
+    ) -> list[SchemeLayer]:
+        """Return the scheme in each layer; arguments as in `SchemeLayer`; terms: of each layer, if they are known."""
+        if terms is None:
+            terms = self.terms((key_position_ids or position_ids).distances(self.shape.causal))
+        made = partial(SchemeLayer, self.pos, self.tables, self.shape)
+        return [made(layer, of_it, position_ids, key_position_ids) for layer, of_it in enumerate(terms)]
+
+    def terms(self, distances: range) -> list[RelativeTerms | None]:
+        """Return what the hook `relative` gives for each layer; made once if layers share them."""
+        tables = self.tables
+        layers = 1 if self.pos.share_layers else self.shape.num_layers
+        different = [self.pos.relative(tables, self.shape, layer, distances) for layer in range(layers)]
+        device = self.token_embedding.weight.device  # a scheme that learns nothing need not know it
+        return [terms and terms.to(device) for terms in different] * (self.shape.num_layers // layers)
+
+    def relative_terms(self, length: int) -> list[RelativeTerms | None]:
+        """Return the terms of each layer for the distances within `length` tokens."""
+        return self.terms(range(0 if self.shape.causal else 1 - length, length))
+
+    @property
+    def tables(self) -> dict[str, nn.Parameter]:
+        """Learned tables of the scheme, by name."""
+        return dict(self.position_tables.named_parameters())
+
+    def check_length(self, length: int, option: str = "tokens", value: object = None) -> None:
+        """Raise SettingError, for `option` and its value, where the scheme knows fewer positions."""
+        longest = self.pos.max_length(self.shape)
+        if longest is not None and length > longest:
+            problem = f"this position scheme knows {longest} positions, no more"
+            raise SettingError(option, f"{length} long" if value is None else value, problem)
+
+    # Positions that a scheme samples
+
+    @property
+    def draws(self) -> range:
+        """Numbers of the draws of positions whose mean an evaluation takes; one for a scheme that counts."""
+        return range(_DRAWS if self.pos.samples_in_evaluation else 1)
+
+    @contextmanager
+    def drawing(self, draw: int) -> Iterator[None]:
+        """Take the positions of this draw within the context, in eval mode, if the scheme draws any in evaluation.
+
+        A draw depends on the run's seed, on its number and on the length of the text, and is the same for all texts.
+        """
+        self._draw = draw
+        try:
+            yield
+        finally:
+            self._draw = None
+
+    def evaluation_positions(self, length: int, draw: int = 0) -> Tensor | None:
+        """Draw the positions of an evaluation for a text of that length, (length,); None: 0, 1, 2, ..."""
+        return self._sample(length, self.seed * _DRAWS + draw) if self.pos.samples_in_evaluation else None
+
+    def text_positions(self, length: int) -> Tensor | None:
+        """Draw the positions of a text that is generated token by token, (length,); None: 0, 1, 2, ...
+
+        They are drawn for a whole context, so that they stay as they are while the text grows up to there.
+        """
+        longest = self.pos.max_length(self.shape)
+        drawn = max(length, self.shape.context_length)
+        positions = self.evaluation_positions(drawn if longest is None else min(drawn, longest))
+        return None if positions is None else positions[:length]
+
+    def _sample(self, length: int, seed: int, texts: int | None = None) -> Tensor | None:
+        """Draw positions (T,), or (B, T) for so many texts with their own; None: the scheme draws nothing."""
+        generator = torch.Generator().manual_seed(seed)
+        if texts is None:
+            return self.pos.sample(self.shape, length, generator)
+        of_batch = [self.pos.sample(self.shape, length, generator) for _ in range(texts)]
+        sampled = [positions for positions in of_batch if positions is not None]
+        return torch.stack(sampled) if sampled else None
+
+    # What a person sees of the scheme
+
+    def pictures(self) -> dict[str, Picture]:
+        """Return pictures of what the scheme has learned so far, by name."""
+        return self.pos.pictures(self.tables, self.shape)
+
+    def explanations(self, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
+        """Return what else a page shows of the scheme, by name; `sample` as `PositionScheme.explain` takes it."""
+        return self.pos.explain(self.tables, self.shape, sample)
+
+    def attention_parts(self, *terms: RelativeTerms | None) -> set[str]:
+        """Return the names of what enters attention with these terms, by default those of all layers; see `attend`."""
+        hook = next((part for part, name in _HOOK_PARTS.items() if self.pos.overrides(name)), None)
+        found: set[str] = set() if hook is None else {hook}
+        for of_layer in terms or self.relative_terms(self.shape.context_length):
+            window, null = (None, None) if of_layer is None else (of_layer.window, of_layer.null)
+            hides = window is not None and window < self.shape.context_length
+            found |= parts_of(of_layer, window=window if hides else None, null=null)
+        return found

@@ -1,0 +1,82 @@
+"""Evaluation of a model on a text, at several lengths; `losses` says what is measured."""
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from poslab.evaluation.losses import last_losses, sliding_losses
+from poslab.evaluation.stream_losses import consecutive_token_losses, losses_by_memory
+from poslab.model.decoder import GPT
+from poslab.runs.evaluation import Evaluation, LengthLoss, every_stretch, last_tokens, sliding_stride
+
+
+def evaluate(
+    model: GPT,
+    tokens: Tensor,
+    lengths: Sequence[int],
+    stride: int | None = None,
+    last: int | None = None,
+    memory_lengths: Sequence[int] = (),
+    ends: Tensor | None = None,
+    most_tokens: int | None = None,
+    validated: int | None = None,
+) -> Evaluation:
+    """Return the losses of `model`, in eval mode, on tokens (N,), N at least 2, in memory linear in the length.
+
+    stride: of the sliding windows; None: half of each length. last: tokens of a window that count in `last_loss`; None:
+    half of the training length. memory_lengths: at which the loss of windows of the training length that follow each
+    other is measured, too. ends: of documents in the tokens. most_tokens: about how many count at each length, in
+    stretches spread evenly over the text; None: all. validated: how many of the first tokens have consecutive losses;
+    None: all. Raises SettingError for memory that the model can't have.
+    """
+    context = model.shape.context_length
+    with model.evaluating():
+        results = [
+            _at_length(model, tokens, length, sliding_stride(length, stride), last_tokens(context, last), most_tokens)
+            for length in sorted(set(lengths))
+        ]
+        judged = tokens[: None if validated is None else validated + 1]
+        consecutive = consecutive_token_losses(model, judged, min(context, len(judged) - 1), ends)
+        by_memory = losses_by_memory(model, tokens, ends, memory_lengths)
+    before = [] if ends is None else (ends - 1).tolist()  # the first token has no loss
+    return Evaluation(
+        context,
+        len(tokens) - 1,
+        results,
+        consecutive_losses=[round(loss, 5) for loss in consecutive.tolist()],
+        weights_sha256=_fingerprint(model),
+        most_tokens=most_tokens,
+        memory_losses=by_memory,
+        document_ends=[end for end in before if 0 < end < len(consecutive)],
+    )
+
+
+def _at_length(model: GPT, tokens: Tensor, length: int, stride: int, last: int, most_tokens: int | None) -> LengthLoss:
+    if model.longest_read is not None and length > model.longest_read:
+        return LengthLoss(length, stride, last=last, note=f"knows {model.longest_read} positions")
+    if length > len(tokens) - 1:
+        return LengthLoss(length, stride, last=last, note=f"the text has {len(tokens):,} tokens")
+    every = every_stretch(len(tokens) - 1, most_tokens)
+    sliding, consecutive = (sliding_losses(model, tokens, length, each, every) for each in (stride, length))
+    of_last = last_losses(model, tokens, length, last, most_tokens)
+    return LengthLoss(
+        length,
+        stride,
+        loss=float(consecutive.losses.mean(dtype=torch.float64)),
+        sliding_loss=float(sliding.losses.mean(dtype=torch.float64)),
+        by_position=[round(loss, 5) for loss in sliding.by_position.tolist()],
+        windows=sliding.windows,
+        last=last,
+        last_loss=None if of_last is None else float(of_last.mean(dtype=torch.float64)),
+        last_losses=None if of_last is None else [round(loss, 4) for loss in of_last.flatten().tolist()],
+    )
+
+
+def _fingerprint(model: GPT) -> str:
+    digest = hashlib.sha256()
+    for name, weight in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(weight.cpu().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()

@@ -1,0 +1,89 @@
+"""Losses of a model that reads a text as a stream: with memory of what stands before each window."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import torch
+from torch import Tensor
+
+from poslab.data.stream import Scan, Scans, segments_before
+from poslab.data.windows import CoveringWindows
+from poslab.errors import SettingError
+from poslab.evaluation.losses import BATCH_TOKENS, WindowLosses, by_window, head_losses, sliding_losses
+from poslab.model.decoder import GPT
+from poslab.model.memory import MemoryGPT, with_memory
+from poslab.positions.sizes import check_memory
+
+
+@torch.no_grad()
+def scan_losses(model: MemoryGPT, scan: Scan) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield of each segment of a scan that has targets the windows' numbers (R,), losses and targets, both (R, T)."""
+    memories = [model.empty_memory(scan.numbers.shape[1])] * len(model.draws)
+    for numbers, tokens, targets, read in zip(*scan, strict=True):
+        judged, of_draws = (targets != CoveringWindows.IGNORED).any(), []
+        for draw, memory in enumerate(memories):
+            with model.drawing(draw):
+                here = memory.restarted(read)
+                hidden, memories[draw] = model.hidden_with_memory(tokens.to(here.read.device), here)
+            if judged:
+                of_draws.append(head_losses(model, hidden, targets))
+        if judged:
+            yield numbers, torch.stack(of_draws).mean(0), targets
+
+
+def scanned_losses(model: MemoryGPT, scan: Scan) -> WindowLosses:
+    """Return the losses of a scan as `window_losses` does."""
+    return {
+        number: row
+        for numbers, losses, targets in scan_losses(model, scan)
+        for number, row in by_window(numbers, losses, targets).items()
+        if row[1]
+    }
+
+
+def consecutive_token_losses(model: GPT, tokens: Tensor, length: int, ends: Tensor | None = None) -> Tensor:
+    """Return the loss of each token after the first, (N - 1,), nats, in windows that follow each other, with what the
+    model remembers of those before. ends: of documents in the tokens (N,)."""
+    if not isinstance(model, MemoryGPT) or not model.reach:
+        return sliding_losses(model, tokens, length, length).losses
+    windows = CoveringWindows(tokens, length, length)
+    scans = Scans(windows, max(1, BATCH_TOKENS // length), segments_before(length, model.reach), ends)
+    token_losses = torch.zeros(len(windows), length)
+    for scan in map(scans.__getitem__, range(len(scans))):
+        for numbers, losses, targets in scan_losses(model, scan):
+            judged = (targets != CoveringWindows.IGNORED).any(1)
+            token_losses[numbers[judged]] = losses[judged]
+    return token_losses.flatten()[: len(tokens) - 1]
+
+
+def losses_by_memory(
+    model: GPT, tokens: Tensor, ends: Tensor | None, memory_lengths: Sequence[int]
+) -> dict[str, float]:
+    """Return by the number of tokens remembered the mean loss of windows of the training length that follow each other,
+    of the same targets whatever is remembered. Raises SettingError for memory that the scheme can't have."""
+    length, losses = min(model.shape.context_length, len(tokens) - 1), {}
+    for memory_length in sorted(set(memory_lengths)):
+        remembering = with_memory(model, min(memory_length, len(tokens)))
+        mean = consecutive_token_losses(remembering, tokens, length, ends).mean(dtype=torch.float64)
+        losses[str(memory_length)] = float(mean)
+    return losses
+
+
+def memory_lengths_of(model: GPT, wanted: Sequence[int] | None) -> Sequence[int]:
+    """Return the memory lengths to evaluate a model at: those wanted, or of a model with memory 0, its own, its
+    context, four times that. Raises SettingError for one of those wanted that the model can't have."""
+    if wanted:
+        for length in wanted:
+            try:
+                check_memory(model.pos, model.shape, length)
+            except SettingError as error:
+                raise error.prefixed("model") from None
+        return wanted
+    if not isinstance(model, MemoryGPT) or not model.reach:
+        return []
+    context, known = model.shape.context_length, []
+    for length in sorted({0, model.memory_length, context, 4 * context}):
+        with suppress(SettingError):  # a scheme may have fewer positions
+            check_memory(model.pos, model.shape, length)
+            known.append(length)
+    return known

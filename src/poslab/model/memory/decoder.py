@@ -1,0 +1,195 @@
+"""GPT that reads a text of any length in segments, and carries memory from each to the next.
+
+B batch, T sequence, D embedding, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from poslab.errors import require_at_least
+from poslab.model.block import TargetMask
+from poslab.model.cache import KeyValueCache
+from poslab.model.decoder import GPT
+from poslab.model.memory.cache import SegmentCache
+from poslab.model.memory.retrieval import Retrieval, RetrievedAttention
+from poslab.model.memory.segments import Memory, MemoryAttention, Segment
+from poslab.positions import PositionScheme
+from poslab.positions.sizes import check_memory
+
+
+def decoder_of(
+    pos: PositionScheme | None = None,
+    *,
+    memory_length: int = 0,
+    retrieval: Any = None,
+    in_segments: bool = False,
+    **sizes: Any,
+) -> GPT:
+    """Make a GPT, or a MemoryGPT where it has memory or reads texts in segments without any.
+
+    retrieval: a Retrieval, or settings of these names. sizes: as those of GPT. Raises SettingError as GPT does.
+    """
+    if not (memory_length or retrieval or in_segments):
+        return GPT(pos, **sizes)
+    settings = None if retrieval is None else Retrieval(**vars(retrieval))
+    return MemoryGPT(pos, memory_length=memory_length, retrieval=settings, **sizes)
+
+
+class MemoryGPT(GPT):
+    """GPT whose texts may be longer than the context: they are read in segments of context_length tokens.
+
+    Each layer sees the last `memory_length` tokens before a segment, too. retrieval: one layer looks up tokens from
+    farther back. With neither, segments are read each by itself. Raises SettingError for memory that the scheme can't
+    have.
+    """
+
+    attention_class = MemoryAttention
+
+    def __init__(
+        self,
+        pos: PositionScheme | None = None,
+        *,
+        memory_length: int = 0,
+        retrieval: Retrieval | None = None,
+        **sizes: Any,
+    ) -> None:
+        require_at_least(0, memory_length=memory_length)
+        super().__init__(pos, **sizes)
+        check_memory(self.pos, self.shape, memory_length)
+        self.memory_length, self.retrieval = memory_length, retrieval
+        if retrieval is not None:
+            retrieval.check(self.pos, self.tables, self.shape)
+            attention: Any = self.blocks[retrieval.layer].attention
+            attention.retrieval = RetrievedAttention(self.shape.num_heads, retrieval)
+
+    @property
+    def reach(self) -> int:
+        """Number of tokens before a segment that it may see."""
+        return max(self.memory_length, 0 if self.retrieval is None else self.retrieval.size)
+
+    def empty_memory(self, batch: int) -> Memory:
+        """Return the memory of `batch` texts of which nothing has been read."""
+        return Memory(torch.zeros(batch, dtype=torch.int64, device=self.token_embedding.weight.device))
+
+    def hidden_with_memory(
+        self, tokens: Tensor, memory: Memory, target_mask: Tensor | None = None
+    ) -> tuple[Tensor, Memory]:
+        """Return the hidden states (B, T, D) of one segment, tokens (B, T), and the memory after it.
+
+        Each layer sees the last memory_length tokens of the memory, as far as their row has read them of its document;
+        no gradient reaches earlier segments. target_mask: (B, T) bool, to return only the hidden states of those
+        tokens, in order, (n, D); without any of them the segment only updates the memory.
+        """
+        length = tokens.shape[1]
+        segment = Segment(memory, len(tokens), self.memory_length, self.shape.num_layers, self.retrieval)
+        if not self.reach:
+            hidden = self.hidden(tokens) if target_mask is None else self.hidden_at(target_mask, tokens)
+            return hidden, segment.after(length)
+        chosen = None if target_mask is None else TargetMask.where(target_mask)
+        by_distance = self.pos.shift_invariant and not self.pos.overrides("embed")
+        # Without memory_length, no token sees another of an earlier segment: positions begin anew, as in windows.
+        positions = segment.positions(length, counted=self.memory_length > 0 and not by_distance)
+        keys = self.position_ids(tokens, counted=positions)
+        queries = keys.last(length)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and (chosen is None or len(chosen.indices) > 0)):
+            x = self.embedded(tokens, queries)
+            hidden = self.through_blocks(x, segment.layers(self.layers(queries, keys)), chosen)
+        return hidden, segment.after(length)
+
+    def hidden_in_segments(
+        self, tokens: Tensor, memory: Memory | None = None, target_mask: Tensor | None = None
+    ) -> tuple[Tensor, Memory]:
+        """Read tokens (B, N) of any number in segments of context_length; returns as `hidden_with_memory`.
+
+        memory: of what came before; None: nothing did.
+        """
+        memory = self.empty_memory(len(tokens)) if memory is None else memory
+        length, hidden_states = self.shape.context_length, []
+        parts = tokens.split(length, dim=1)
+        masks = [None] * len(parts) if target_mask is None else target_mask.split(length, dim=1)
+        for part, of_part in zip(parts, masks, strict=True):
+            hidden, memory = self.hidden_with_memory(part, memory, of_part)
+            hidden_states.append(hidden)
+        if target_mask is None:
+            return torch.cat(hidden_states, dim=1), memory
+        segments = target_mask.nonzero()[:, 1] // length  # of each target, text by text
+        return torch.cat(hidden_states)[segments.argsort(stable=True).argsort()], memory
+
+    def read(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Return the hidden states (B, T, D) of texts, read in segments unless their positions are given."""
+        return self.hidden_in_segments(tokens)[0] if positions is None else self.hidden(tokens, positions=positions)
+
+    @property
+    def longest_read(self) -> None:
+        """None: positions don't go beyond a segment and what is remembered."""
+
+    def hidden_after(self, tokens: Tensor, cache: KeyValueCache, positions: Tensor | None = None) -> Tensor:
+        """Return the hidden states of tokens (B, T) after those in the cache, which may read in segments."""
+        if not isinstance(cache, SegmentCache):
+            return super().hidden_after(tokens, cache, positions)
+        parts, hidden_states = cache.parts(tokens.shape[1]), []
+        position_ids = [None] * len(parts) if positions is None else positions.split(parts, -1)
+        for part, of_part in zip(tokens.split(parts, 1), position_ids, strict=True):
+            cache.begin_segment(len(tokens), tokens.device)
+            hidden_states.append(super().hidden_after(part, cache, of_part))
+        return torch.cat(hidden_states, dim=1)
+
+    def new_cache(
+        self, window: int | None = None, padding: Tensor | None = None, positions: Tensor | None = None
+    ) -> KeyValueCache:
+        """Return a cache for texts that are read in segments, or in a window if there is one."""
+        if window is not None:
+            return super().new_cache(window, padding, positions)
+        return SegmentCache(self.shape.context_length, self.memory_length, self.retrieval, padding, positions)
+
+    def write(
+        self, tokens: Tensor, padding: Tensor, generators: Sequence[Generator], window: int | None, **how: Any
+    ) -> Iterator[Tensor]:
+        """Yield the next token of each row, as `poslab.model.generate.write`."""
+        if window is not None or not padding.any():
+            return super().write(tokens, padding, generators, window, **how)
+        # Read in segments, texts of unequal length don't begin them at the same time, so each is read by itself.
+        none, texts = padding.new_zeros(1), []
+        for row, skipped, own in zip(tokens, padding.tolist(), generators, strict=True):
+            texts.append(super().write(row[None, skipped:], none, [own], window, **how))
+        return map(torch.cat, zip_longest(*texts, fillvalue=tokens.new_tensor([how["stop_token"] or 0])))
+
+    def most_positions(self, window: int | None = None) -> int | None:
+        """Return how many positions there are for a text; None: any number, as where they begin anew in segments."""
+        return None if window is None and self.memory_length == 0 else super().most_positions(window)
+
+    def most_read(self, window: int | None = None) -> int | None:
+        """Return how many tokens at the end of a prompt are read: without a window all that have positions."""
+        return self.most_positions() if window is None else super().most_read(window)
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Count parameters as GPT does; those of retrieval are not the trunk's."""
+        counts = super().parameter_counts()
+        parts = (part for part in self.modules() if isinstance(part, RetrievedAttention))
+        return counts | {"trunk": counts["trunk"] - sum(p.numel() for part in parts for p in part.parameters())}
+
+    def replace_scheme(self, scheme: PositionScheme) -> None:
+        """Take another scheme, for the same tables. Raises SettingError where it can't be remembered by."""
+        if self.retrieval is not None:
+            self.retrieval.check(scheme, self.tables, self.shape)
+        super().replace_scheme(scheme)
+
+
+def with_memory(model: GPT, memory_length: int) -> MemoryGPT:
+    """Return a model in eval mode that shares the weights, and remembers so many tokens. Raises SettingError."""
+    sizes = asdict(model.shape)
+    del sizes["token_std"]  # of the start alone
+    retrieval = model.retrieval if isinstance(model, MemoryGPT) else None
+    sizes["vocab_size"] = model.token_embedding.num_embeddings
+    with torch.device("meta"):
+        other = MemoryGPT(model.pos, memory_length=memory_length, retrieval=retrieval, **sizes)
+    other.load_state_dict(model.state_dict(), assign=True)
+    other.seed = model.seed
+    return other.eval()
