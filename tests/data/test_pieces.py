@@ -9,11 +9,11 @@ import regex
 import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from poslab.data.pieces import last_safe_cut, text_pieces
 from tiktoken_ext import openai_public
 
 from poslab.data import pieces
 from poslab.data.corpus import encode_piece, load_corpus
-from poslab.data.pieces import last_safe_cut, text_pieces
 from poslab.data.tokenizer import load_tokenizer
 
 

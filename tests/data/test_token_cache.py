@@ -18,11 +18,11 @@ import tiktoken
 import torch
 from common import FULL_CAMPAIGN, REPOSITORY
 from corpora import DOCUMENTS, VERDICT, write_jsonl
+from poslab.data.pieces import Encoded, Piece
 from processes import grown_by, measured_training
 
 from poslab.data import corpus, token_cache
 from poslab.data.corpus import Corpus, encode_piece, load_corpus
-from poslab.data.pieces import Encoded, Piece
 from poslab.errors import SettingError, UserError
 
 NAMES = pytest.mark.parametrize("name", ["text.txt", "c.jsonl"])

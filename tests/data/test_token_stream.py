@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tiktoken
 from corpora import DOCUMENTS, joined, llm_c
+from poslab.data.token_stream import read_tokens_of
 
 from poslab.data.corpus import load_corpus
-from poslab.data.token_stream import read_tokens_of
 from poslab.errors import SettingError
 
 

@@ -7,7 +7,8 @@ from importlib.metadata import version
 
 import torch
 
-from poslab.config.files import BUNDLED_DATA, default_cache_dir, fingerprint
+from poslab.config.corpora import fingerprint
+from poslab.config.files import BUNDLED_DATA, default_cache_dir
 from poslab.config.nodes import schemes
 from poslab.config.schemes import parse_scheme
 from poslab.errors import SettingError

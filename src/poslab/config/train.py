@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +11,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from poslab.config.contrasts import Contrast, parse_contrast
+from poslab.config.corpora import absolute, text_name
 from poslab.config.fields import Role, typed
-from poslab.config.files import text_name
 from poslab.config.groups import GROUPS, role_of
 from poslab.config.nodes import TARGET, chosen, given_of, is_task, shown, training_of_scheme
 from poslab.config.schema import (
@@ -83,7 +82,7 @@ class TrainConfig:
         if isinstance(self.data, Task):
             groups["data"] = node_of_task(self.data)
         else:  # a run may be resumed in another folder
-            groups["data"]["path"] = os.path.abspath(os.path.expanduser(self.data.path))
+            groups["data"]["path"] = absolute(self.data.path)
         settings = {k: v for k, v in vars(self.settings).items() if role_of(k) is not Role.COMMAND}
         provenance = {name: value for name in PROVENANCE_FIELDS if (value := getattr(self, name))}
         return {"pos": node_of(self.pos), **groups, **settings, **provenance}

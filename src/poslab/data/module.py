@@ -83,7 +83,7 @@ class TextDataModule(DataModule):
         self.corpus = corpus_of(config)
         self.name, self.sha256, self.vocabulary = self.corpus.name, self.corpus.sha256, self.corpus.vocabulary
         self.train_tokens, self.validation_tokens = len(self.corpus.train), len(self.corpus.validation)
-        self.test_tokens = len(self.corpus.test) if config.test_share else None
+        self.test_tokens = len(self.corpus.test) if config.test_share or len(self.corpus.test) else None
         self.documents = self.corpus.documents
         self._check_length()
         stride = context_length if config.stride is None else config.stride
