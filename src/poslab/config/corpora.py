@@ -18,7 +18,7 @@ from poslab.config.files import file_sha256, joined_sha256
 from poslab.errors import SettingError, first_line, suggestion
 
 HUB = "hf://"  # begins the path of a data set on the Hugging Face Hub, hf://owner/name
-_ENDING = re.compile(r"\.(?:(txt|jsonl?|ndjson|csv|tsv)(?:\.(gz|bz2|xz|zst))?|(parquet|arrow|bin))$", re.IGNORECASE)
+_ENDING = re.compile(r"\.(txt|jsonl?|ndjson|csv|tsv|parquet|arrow|bin)(?:\.(gz|bz2|xz|zst))?$", re.IGNORECASE)
 _FORMATS = {"jsonl": "json", "ndjson": "json", "tsv": "csv"}  # of endings that are not called as their format
 _ABOUT = ("config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")  # no data
 _STATE, _DICT = "state.json", "dataset_dict.json"  # in a folder that save_to_disk wrote, and in one of several splits
@@ -37,7 +37,7 @@ Parts = dict[str | None, list[Path]]
 def format_of(file: Path) -> str:
     """Return txt, bin (token ids), json, csv, parquet or arrow, by the end of the name; any other file is a txt."""
     match = _ENDING.search(file.name)
-    ending = (match[1] or match[3]).lower() if match else "txt"
+    ending = match[1].lower() if match else "txt"
     return _FORMATS.get(ending, ending)
 
 
@@ -56,12 +56,15 @@ def corpus_format(path: str, encoding: str) -> str:
     folder = Path(os.path.expanduser(path))
     if path.startswith(HUB) or _is_repository(folder):
         return "repository"
-    formats = {format_of(file) for file in find_files(path)}
+    files = find_files(path)
+    formats = {format_of(file) for file in files}
     if len(formats) > 1:
         raise SettingError("path", path, f"holds {' and '.join(sorted(formats))} files; name one kind with a glob")
     if (folder / _STATE).is_file() or (folder / _DICT).is_file():
         return "saved"
     (found,) = formats
+    if found in ("parquet", "arrow", "bin") and any(map(compression_of, files)):
+        raise SettingError("path", path, f"a compressed .{found} can't be read: unpack it first")
     return "txt" if (found, encoding) == ("bin", "bytes") else found
 
 
@@ -103,16 +106,15 @@ def find_files(path: str) -> list[Path]:
     if given.is_dir():
         if saved := _saved_parts(given):
             return [file for files in saved.values() for file in files]
-        known = [file for file in given.rglob("*") if _ENDING.search(file.name) and file.name not in _ABOUT]
+        known = [file for file in given.rglob("*") if _ENDING.search(file.name)]
         seen = [file for file in known if not any(part[0] == "." for part in file.relative_to(given).parts)]
         matches = [file for file in seen if format_of(file) == "txt"] or seen
-        none = (
-            f"no .txt, .jsonl, .parquet or other known file in this folder; a quoted glob takes others, '{given}/*.py'"
-        )
+        none = f"no .txt, .jsonl, .parquet or the like in this folder; a quoted glob takes others, '{given}/*.py'"
     else:
         matches = [Path(match) for match in glob.iglob(str(given), recursive=True)]
         none = "no such file, folder or glob match"
-    files = sorted(file for file in matches if file.is_file() and not fnmatch.fnmatch(file.name, "cache-*.arrow"))
+    data = [file for file in matches if file.name not in _ABOUT and not fnmatch.fnmatch(file.name, "cache-*.arrow")]
+    files = sorted(file for file in data if file.is_file())
     if not files:
         raise SettingError("path", path, none)
     return files
@@ -177,7 +179,8 @@ def chosen_parts(path: str, parts: Mapping[str | None, Any], split: str | None) 
         raise SettingError("split", None, problem)
     left = [*(name for name in names if name not in own.values()), *(file.name for file in parts.get(None, []))]
     if left:
-        print(f"data.split: beside {', '.join(own.values())} in {path} these are left out: {', '.join(left[:5])}")
+        several = f"{', '.join(left[:5])}{' ...' if len(left) > 5 else ''}"
+        print(f"data     {', '.join(own.values())} of {path}; left out is what is none of them: {several}", flush=True)
     return {part: parts[name] for part, name in own.items()}
 
 
@@ -243,14 +246,16 @@ def opened_repository(path: str, name: str | None, cache_dir: Path | None = None
     repository = path.removeprefix(HUB).removeprefix("datasets/")
     try:
         try:
-            builder = hugging_face().load_dataset_builder(repository, name, cache_dir=cache_dir and str(cache_dir))
+            own = {} if path.startswith(HUB) else {"cache_dir": str(cache_dir)}  # or what was downloaded before
+            builder = hugging_face().load_dataset_builder(repository, name, **own)
             return builder, str(builder.hash)
         except ConnectionError:
             download = import_module("huggingface_hub").snapshot_download
             folder = download(repository, repo_type="dataset", local_files_only=True)
             return hugging_face().load_dataset_builder(folder, name), Path(folder).name
     except ValueError as error:  # one of several configurations is to be named, or there is none of that name
-        raise SettingError("name", name, first_line(error)) from error
-    except OSError as error:  # ConnectionError and those of files that are missing among them
-        problem = f"can't be loaded: {first_line(error)}"
-        raise SettingError("path", path, problem) from error
+        raise SettingError("name", name, " ".join(str(error).splitlines()[:2])) from error
+    except OSError as error:
+        missing = "the Hub can't be reached, and its cache on this machine doesn't have it"
+        reason = missing if isinstance(error.__context__, ConnectionError) else first_line(error)
+        raise SettingError("path", path, f"can't be loaded: {reason}") from error

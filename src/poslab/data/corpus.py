@@ -186,8 +186,8 @@ def _characters(path: str, files: Sequence[Path], binary: bool) -> int:
     if not length:
         raise SettingError("path", path, "the text is empty")
     if marks:
-        text = f"{text_name(path)} has {marks:,} times {_MARK}, which is read as text"
-        print(f"{text}; data.document_separator='{_MARK}' ends documents there", flush=True)
+        setting = f"data.document_separator='{_MARK}' would end documents there"
+        print(f"data     {text_name(path)} has {_MARK} {marks:,} times, read as ordinary text; {setting}", flush=True)
     return length
 
 

@@ -37,7 +37,7 @@ def load_repository(path: str, name: str | None, split: str | None, cache_dir: P
     except ValueError as error:
         raise SettingError("split", split, first_line(error)) from error
     except Exception as error:
-        raise SettingError("path", path, f"can't be loaded: {_reason(error)}") from error
+        raise SettingError("path", path, _reason(error)) from error
 
 
 def tokenised_documents(
@@ -52,10 +52,14 @@ def tokenised_documents(
         readers = {"repository": lambda: content, "saved": partial(_saved, path, content)}
         read = readers.get(kind, partial(_converted, path, kind, content, column, folder))
         library = hugging_face()
-        dataset = library.concatenate_datasets([part.with_format(None) for part in read()])
+        parts = [part.with_format(None) for part in read()]
+        if not parts:
+            raise SettingError("path", path, "the text is empty")
+        dataset = library.concatenate_datasets(parts)
         if column not in dataset.column_names:
             raise _no_column(path, column, dataset.column_names)
-        if (found := dataset.features[column].dtype) not in ("string", "large_string", "null"):
+        feature = dataset.features[column]
+        if (found := getattr(feature, "dtype", type(feature).__name__)) not in ("string", "large_string", "null"):
             raise SettingError("column", column, f"holds {found} in {path}, no text")
         processes = min(available(), _PROCESSES, len(dataset) // _ROWS)
         try:
@@ -72,7 +76,7 @@ def tokenised_documents(
                 desc="tokenising",
             )
         except UnicodeDecodeError as error:
-            problem = f"{_named(path, content)} is not UTF-8 (byte 0x{error.object[error.start]:02x})"
+            problem = f"{_named(path, content)} {_reason(error)}"
             raise SettingError("path", path, problem) from error
         for batch in mapped.with_format("arrow").iter(_ROWS):
             tokens = batch["tokens"].combine_chunks()
@@ -88,13 +92,13 @@ def _encode(tokenizer: Encoding, ending: Array, texts: Sequence[str | None]) -> 
 
 
 def _saved(path: str, files: Sequence[Path]) -> list[Any]:
-    """Return the data set that save_to_disk wrote as these files, memory-mapped."""
+    """Return the data sets that save_to_disk wrote as these files, memory-mapped."""
     for file in files:
         _check_arrow(path, file)
     try:
-        return [hugging_face().load_from_disk(str(files[0].parent))]
+        return [hugging_face().load_from_disk(str(folder)) for folder in dict.fromkeys(file.parent for file in files)]
     except Exception as error:
-        raise SettingError("path", path, f"can't be read: {_reason(error)}") from error
+        raise SettingError("path", path, _reason(error)) from error
 
 
 def _converted(path: str, kind: str, files: Sequence[Path], column: str, folder: Path) -> list[Any]:
@@ -102,18 +106,19 @@ def _converted(path: str, kind: str, files: Sequence[Path], column: str, folder:
     try:
         for file in files:
             if not file.stat().st_size:
-                raise ValueError("is empty")
+                raise SettingError("path", path, f"{file} is empty")
             if kind == "arrow":
                 _check_arrow(path, file)
         settings = _READ_WITH.get(kind, lambda *_: {})(path, files[0], column)
-        given = {"data_files": [*map(str, files)], "split": "train", "cache_dir": str(folder)}
-        return [hugging_face().load_dataset(kind, **given, **settings)]
+        data_files = {"train": [*map(str, files)]}
+        loaded = hugging_face().load_dataset(kind, data_files=data_files, cache_dir=str(folder), **settings)
+        return [*loaded.values()]  # none where there are no rows
     except UserError:
         raise
     except Exception as error:
         for file in files if len(files) > 1 else ():
             _converted(path, kind, [file], column, folder)  # which raises for the file that is damaged
-        problem = f"{_named(path, files)} can't be read: {_reason(error)}; is it complete?"
+        problem = f"{_named(path, files)} {_reason(error)}"
         raise SettingError("path", path, problem) from error
 
 
@@ -163,4 +168,6 @@ def _reason(error: BaseException) -> str:
     """Return what the library that datasets called has found, which is the cause of its own error."""
     while type(error).__module__.startswith("datasets") and error.__cause__ is not None:
         error = error.__cause__
-    return "it has no rows" if isinstance(error, StopIteration) else first_line(error)  # type: ignore[arg-type]
+    if isinstance(error, UnicodeDecodeError):
+        return f"is not UTF-8 (byte 0x{error.object[error.start]:02x})"
+    return f"can't be read, is it complete? {first_line(error)}"  # type: ignore[arg-type]

@@ -87,7 +87,8 @@ def text_pieces(path: str, files: Sequence[Path], tokenizer: Encoding, start: in
                     yield rest[:cut], False
                     rest = rest[cut:]
                 if read >= stop:
-                    break
+                    yield rest, False
+                    return
         yield rest, False
 
     with tqdm(total=stop - start, desc="tokenising", unit_scale=True, leave=False, disable=None, delay=1) as bar:
@@ -136,8 +137,7 @@ def token_documents(path: str, files: Sequence[Path], tokenizer: Encoding, dtype
     """
     ending, ended = end_of_text(tokenizer), True  # whether no document is under way
     for file in files:
-        ids, number = _token_ids(path, file, dtype), 0
-        highest = 0
+        ids, highest = _token_ids(path, file, dtype), 0
         for first in range(0, len(ids), _PIECE):
             tokens = ids[first : first + _PIECE]
             if (beyond := tokens >= tokenizer.n_vocab).any():
@@ -177,4 +177,7 @@ def _token_ids(path: str, file: Path, dtype: str | None) -> Array:
     ids: np.dtype[Any] = np.dtype(dtype).newbyteorder("<")
     if (size - start) % ids.itemsize or (start and (size - start) // ids.itemsize != header[2]):
         raise SettingError("path", path, f"{file} is not complete, or holds something else than {dtype}")
-    return np.memmap(file, ids, "r", start) if size > start else np.array([], ids)
+    found = np.memmap(file, ids, "r", start) if size > start else np.array([], ids)
+    if ids.itemsize == 2 and len(found) >= _FEW and not found[1:_PIECE:2].any():
+        raise SettingError("dtype", dtype, f"every other token of {file} would be 0, so it seems to hold uint32")
+    return found
