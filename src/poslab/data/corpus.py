@@ -7,14 +7,13 @@ for each encoding: token ids are kept as .npy files in the cache and memory-mapp
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from tiktoken_ext.openai_public import ENDOFTEXT
 from torch import Tensor
 
@@ -23,14 +22,11 @@ from poslab.config.files import UNFINISHED, appearing_whole, default_cache_dir
 from poslab.config.schema import DataConfig
 from poslab.data.documents import load_repository, tokenised_documents
 from poslab.data.text import Encoded, read_text, separated_documents, text_pieces, token_documents
-from poslab.data.tokenizer import Array, Bytes, Encoding, Vocabulary, end_token, load_tokenizer, observed_ids
+from poslab.data.tokenizer import Bytes, Encoding, Vocabulary, end_token, load_tokenizer, observed_ids
 from poslab.errors import SettingError, UserError
 
 _LAYOUT = "5"  # part of every cache key; another number wherever the same corpus would give other files
-_BLOCK = 1 << 20  # tokens renumbered at a time
-_MARK = ENDOFTEXT
 _PARTS = ("train", "validation", "test")
-_CUT = ("", "train")  # what parts are cut from that the files don't name
 
 
 class Split(NamedTuple):
@@ -114,65 +110,49 @@ def load_corpus(
     if split.test and "test" in contents:
         raise SettingError("test_share", split.test, f"{path} has a test split of its own; leave it at 0")
     test, validation = (0 if part in contents else getattr(split, part) for part in ("test", "validation"))
-    shares = (1 - test - validation, 1 - test, 1)  # up to which the parts of what is cut go
-    of_characters = kind == "txt" and separator is None  # cut before it is tokenised, documents after it
-    settings = shares if of_characters else (column, name, only, dtype, separator)
-    key = f"{_LAYOUT} {kind} {settings} {tokenizer.name} {sha256}"
-    pieces: dict[str, Callable[[], Iterator[Encoded]]] = {}
+    shares = (1 - test - validation, 1 - test, 1)  # up to which the parts go of what is cut
+    key = f"{_LAYOUT} {kind} {column} {name} {only} {dtype} {separator} {tokenizer.name} {sha256}"
+
+    def kept(make: Callable[..., Iterator[Encoded]], content: Any, *own: Any, **settings: Any) -> tuple[Tensor, Tensor]:
+        def checked() -> Iterator[Encoded]:
+            yield from make(path, content, tokenizer, *own, **settings)
+            if not path.startswith(HUB) and fingerprint(path) != sha256:
+                raise SettingError("path", path, "the text changed while it was read; start again once it is complete")
+
+        return _kept(_file(cache_dir, f"{key} {part} {own}"), _smallest_type(tokenizer.n_vocab), checked)
+
+    parts: dict[str, tuple[Tensor, Tensor]] = {}
     for part, content in contents.items():
-        if of_characters:
+        names, own_shares = (_PARTS, shares) if part in ("", "train") else ((part,), (1,))
+        if kind == "txt" and separator is None:  # cut before it is tokenised, documents after it
             length = _characters(path, content, isinstance(tokenizer, Bytes))
-            stops = [int(share * length) for share in (shares if part in _CUT else (1,))]
-            cuts = [partial(text_pieces, path, content, tokenizer, *cut) for cut in pairwise([0, *stops])]
-            pieces |= dict(zip(_names(part), cuts, strict=True))
-        elif kind == "txt":
-            pieces[part] = partial(separated_documents, path, content, tokenizer, str(separator))
-        elif kind == "bin":
-            pieces[part] = partial(token_documents, path, content, tokenizer, dtype)
+            stops = [0, *(int(share * length) for share in own_shares)]
+            cuts = [kept(text_pieces, content, *cut) for cut in pairwise(stops)]
         else:
-            folder = _file(cache_dir, f"{key} {part}", "datasets")
-            pieces[part] = partial(tokenised_documents, path, kind, content, column, tokenizer, folder)
-
-    def checked(make: Callable[[], Iterator[Encoded]]) -> Iterator[Encoded]:
-        tokens = 0
-        for encoded in make():
-            tokens += len(encoded.tokens)
-            yield encoded
-        if not tokens and not of_characters:
-            raise SettingError("path", path, "the text is empty")
-        if not path.startswith(HUB) and fingerprint(path) != sha256:
-            raise SettingError("path", path, "the text changed while it was read; start again once it is complete")
-
-    arrays = {}
-    for part, make in pieces.items():
-        file = _file(cache_dir, f"{key} {part}", "npy")
-        arrays[part] = _kept(file, _smallest_type(tokenizer.n_vocab), partial(checked, make))
+            if kind == "txt":
+                whole = kept(separated_documents, content, separator=separator)
+            elif kind == "bin":
+                whole = kept(token_documents, content, dtype=dtype)
+            else:
+                folder = _file(cache_dir, f"{key} {part}").with_suffix(".datasets")
+                whole = kept(tokenised_documents, content, kind=kind, column=column, folder=folder)
+            if not len(whole[1]):
+                raise SettingError("path", path, "the text is empty")
+            cuts = _cut(*whole, own_shares, len(end_token(tokenizer)))
+        parts |= dict(zip(names, cuts, strict=True))
     vocabulary = Vocabulary(tokenizer)
     if observed_only:
-        ids = torch.cat([observed_ids(array.tokens) for array in arrays.values()])
-        vocabulary = Vocabulary(tokenizer, observed_ids(ids))
-        arrays = {part: _renumbered(array, vocabulary) for part, array in arrays.items()}
-    documents = sum(map(len, contents.values()) if of_characters else (len(array.ends) for array in arrays.values()))
-    if not of_characters:
-        whole, arrays, ending = arrays, {}, len(end_token(tokenizer))
-        for part, array in whole.items():
-            arrays |= dict(zip(_names(part), _cut(array, shares if part in _CUT else (1,), ending), strict=True))
-    train, validation_part, test_part = (arrays[part] for part in _PARTS)
-    return Corpus(
-        text_name(path),
-        sha256,
-        vocabulary,
-        train.tokens,
-        validation_part.tokens,
-        test_part.tokens,
-        None if of_characters and documents == 1 else documents,
-        {part: arrays[part].ends for part in _PARTS},
-    )
-
-
-def _names(part: str) -> tuple[str, ...]:
-    """Return the parts that a part of the contents becomes."""
-    return _PARTS if part in _CUT else (part,)
+        vocabulary = Vocabulary(
+            tokenizer, observed_ids(torch.cat([observed_ids(tokens) for tokens, _ in parts.values()]))
+        )
+        dtype_of_ids = getattr(torch, _smallest_type(vocabulary.size))
+        parts = {part: (vocabulary.narrow(tokens).to(dtype_of_ids), ends) for part, (tokens, ends) in parts.items()}
+    documents: int | None = sum(len(ends) for _, ends in parts.values())
+    if kind == "txt" and separator is None:
+        files = sum(map(len, contents.values()))
+        documents = files if files > 1 else None
+    tokens = [parts[part][0] for part in _PARTS]
+    return Corpus(text_name(path), sha256, vocabulary, *tokens, documents, {part: parts[part][1] for part in _PARTS})
 
 
 def _characters(path: str, files: Sequence[Path], binary: bool) -> int:
@@ -181,134 +161,97 @@ def _characters(path: str, files: Sequence[Path], binary: bool) -> int:
     for file in files:
         for block in read_text(path, file, binary):
             length += len(block)
-            marks += (tail + block).count(_MARK)
-            tail = (tail + block)[1 - len(_MARK) :]
+            marks += (tail + block).count(ENDOFTEXT)
+            tail = (tail + block)[1 - len(ENDOFTEXT) :]
     if not length:
         raise SettingError("path", path, "the text is empty")
     if marks:
-        setting = f"data.document_separator='{_MARK}' would end documents there"
-        print(f"data     {text_name(path)} has {_MARK} {marks:,} times, read as ordinary text; {setting}", flush=True)
+        setting = f"data.document_separator='{ENDOFTEXT}' would end documents there"
+        print(
+            f"data     {text_name(path)} has {ENDOFTEXT} {marks:,} times, read as ordinary text; {setting}", flush=True
+        )
     return length
 
 
-def _cut(array: "_Array", shares: Sequence[float], ending: int) -> list["_Array"]:
-    """Return the parts of a corpus, each with a share of the documents, the last of which ends before the `ending`
-    tokens that part it from the next; a single document is cut inside."""
-    ends = array.ends
+def _cut(tokens: Tensor, ends: Tensor, shares: Sequence[float], ending: int) -> list[tuple[Tensor, Tensor]]:
+    """Return tokens and ends of parts that have these shares of the documents, without the `ending` tokens that part
+    their last document from the next; a single document is cut inside."""
     if len(ends) == 1:
-        bounds = [0, *(int(share * (len(array.tokens) - ending)) for share in shares)]
+        stops = [int(share * (len(tokens) - ending)) + ending for share in shares]
     else:
-        documents = [0, *(int(share * len(ends) + 1e-9) for share in shares)]  # 1 - 0.1 - 0.8 of ten is one
-        bounds = [int(ends[number - 1]) if number else 0 for number in documents]
-    parts = []
-    for start, stop in pairwise(bounds):
-        last = stop if len(ends) == 1 else max(start, stop - ending)
+        documents = [int(share * len(ends) + 1e-9) for share in shares]  # 1 - 0.1 - 0.8 of ten is one
+        stops = [int(ends[number - 1]) if number else 0 for number in documents]
+    parts, start = [], 0
+    for stop in stops:
+        last = max(start, stop - ending)
         first, after = torch.searchsorted(ends, torch.tensor([start, last + ending]), right=True).tolist()
-        parts.append(_Array(array.file, array.tokens[start:last], ends[first:after] - start))
+        parts.append((tokens[start:last], ends[first:after] - start))
+        start = last if len(ends) == 1 else stop
     return parts
 
 
 # The cache
 
 
-class _Array(NamedTuple):
-    """Tokens (N,), and where documents end in them, int64 (D,), as they are kept in a file, or a part of it."""
-
-    file: Path
-    tokens: Tensor
-    ends: Tensor
+def _file(cache_dir: Path, key: str) -> Path:
+    return cache_dir / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
 
 
-class _GrowingFile:
-    """A .npy of one dimension that is appended to."""
+def _kept(file: Path, dtype: str, make: Callable[[], Iterator[Encoded]]) -> tuple[Tensor, Tensor]:
+    """Return the tokens (N,) that are kept in the file, and where documents end in them, int64 (D,), memory-mapped.
+    Where they are missing or cut they are made, by one process while others wait.
 
-    def __init__(self, file: Path, dtype: str) -> None:
-        self._opened, self.dtype, self.length = file.open("wb"), np.dtype(dtype), 0
-        self._write_header()
-
-    def append(self, items: Array) -> None:
-        self._opened.write(items.astype(self.dtype).tobytes())
-        self.length += len(items)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.seek(0)
-        self._write_header()
-        self._opened.close()
-
-    def _write_header(self) -> None:
-        header = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.length,)}
-        np.lib.format.write_array_header_1_0(self._opened, header)  # which leaves place for the length to grow
-
-
-def _file(cache_dir: Path, key: str, ending: str) -> Path:
-    return cache_dir / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.{ending}"
-
-
-def _kept(file: Path, dtype: str, make: Callable[[], Iterator[Encoded]]) -> _Array:
-    """Return what is kept in the file, memory-mapped; where it is missing or cut, it is made, by one process while
-    others wait. Raises UserError where the folder can't be written, and whatever `make` raises."""
+    Raises UserError where the folder can't be written, and whatever `make` raises.
+    """
     if (found := _read(file)) is not None:
         return found
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(f"{file}.lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            print("waiting for another process that tokenises the same text ...", flush=True)
-            lock.acquire()
-        try:
-            if (found := _read(file)) is not None:
-                return found
-            for left in file.parent.glob(f"{file.stem}.*{UNFINISHED}"):  # by a process that was killed
-                left.unlink()
-            # The tokens appear last, so that ends are there wherever tokens are.
-            with (
-                appearing_whole(file) as tokens_file,
-                appearing_whole(_ends_of(file)) as ends_file,
-                _GrowingFile(tokens_file, dtype) as tokens,
-                _GrowingFile(ends_file, "int64") as ends,
-            ):
-                for encoded in make():
-                    ends.append(encoded.ends + tokens.length)
-                    tokens.append(encoded.tokens)
-            found = _read(file)
-            assert found is not None
-            return found
-        finally:
-            Path(lock.lock_file).unlink(missing_ok=True)  # whoever waits looks for the tokens first
-            lock.release()
+        with FileLock(f"{file}.lock") as lock:
+            try:
+                if (found := _read(file)) is None:
+                    for left in file.parent.glob(f"{file.stem}.*{UNFINISHED}"):  # by a process that was killed
+                        left.unlink()
+                    _write(file, np.dtype(dtype), make())
+                    found = _read(file)
+            finally:
+                Path(lock.lock_file).unlink(missing_ok=True)  # a process that waits looks for the tokens first
     except OSError as error:
         problem = f"data.cache_dir={file.parent}: can't be written: {error.strerror or error}; name another"
         raise UserError(problem) from error
+    assert found is not None
+    return found
 
 
-def _ends_of(file: Path) -> Path:
-    return file.with_suffix(".ends.npy")
-
-
-def _read(file: Path) -> _Array | None:
+def _read(file: Path) -> tuple[Tensor, Tensor] | None:
     try:
         # Copy-on-write, as torch warns of arrays that can't be written to.
-        tokens, ends = (torch.from_numpy(np.load(of, mmap_mode="c")) for of in (file, _ends_of(file)))
-        return _Array(file, tokens, ends)
+        tokens, ends = (np.load(of, mmap_mode="c") for of in (file, file.with_suffix(".ends.npy")))
     except (OSError, ValueError, EOFError):  # there is none yet, or it was cut
         return None
+    return torch.from_numpy(tokens), torch.from_numpy(ends)
 
 
-def _renumbered(array: _Array, vocabulary: Vocabulary) -> _Array:
-    """Return the tokens as ids of the vocabulary, kept in a file."""
-    assert vocabulary.observed is not None
-    ids = hashlib.sha256(vocabulary.observed.numpy().tobytes()).hexdigest()[:16]
+def _write(file: Path, dtype: np.dtype[Any], pieces: Iterator[Encoded]) -> None:
+    def write_header(length: int) -> None:  # which leaves place for a longer number
+        header = {"descr": dtype.str, "fortran_order": False, "shape": (length,)}
+        np.lib.format.write_array_header_1_0(opened, header)
 
-    def make() -> Iterator[Encoded]:
-        for piece in array.tokens.split(_BLOCK):
-            yield Encoded(vocabulary.narrow(piece).numpy(), np.array([], np.int64))
-
-    return _kept(array.file.with_suffix(f".{ids}.npy"), _smallest_type(vocabulary.size), make)._replace(ends=array.ends)
+    length, ends = 0, [np.array([], np.int64)]
+    with appearing_whole(file) as unfinished, unfinished.open("wb") as opened:
+        write_header(0)
+        for piece in pieces:
+            ends.append(piece.ends + length)
+            opened.write(piece.tokens.astype(dtype).tobytes())
+            length += len(piece.tokens)
+        opened.seek(0)
+        write_header(length)
+        # The tokens appear last, so that ends are there wherever tokens are.
+        with (
+            appearing_whole(file.with_suffix(".ends.npy")) as unfinished_ends,
+            unfinished_ends.open("wb") as opened_ends,
+        ):
+            np.save(opened_ends, np.concatenate(ends))
 
 
 def _smallest_type(vocabulary_size: int) -> str:
