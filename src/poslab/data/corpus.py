@@ -5,8 +5,10 @@ for each encoding: token ids are kept as .npy files in the cache and memory-mapp
 """
 
 import hashlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +19,7 @@ from filelock import FileLock
 from tiktoken_ext.openai_public import ENDOFTEXT
 from torch import Tensor
 
-from poslab.config.corpora import HUB, chosen_parts, corpus_format, fingerprint, parts_at, text_name
+from poslab.config.corpora import HUB, chosen_parts, corpus_format, find_files, fingerprint, parts_at, text_name
 from poslab.config.files import UNFINISHED, appearing_whole, default_cache_dir
 from poslab.config.schema import DataConfig
 from poslab.data.documents import load_repository, tokenised_documents
@@ -26,6 +28,7 @@ from poslab.data.tokenizer import Bytes, Encoding, Vocabulary, end_token, load_t
 from poslab.errors import SettingError, UserError
 
 _LAYOUT = "5"  # part of every cache key; another number wherever the same corpus would give other files
+_MUCH = 20 << 20  # bytes that take a while
 _PARTS = ("train", "validation", "test")
 
 
@@ -115,6 +118,7 @@ def load_corpus(
 
     def kept(make: Callable[..., Iterator[Encoded]], content: Any, *own: Any, **settings: Any) -> tuple[Tensor, Tensor]:
         def checked() -> Iterator[Encoded]:
+            _announce(path)
             yield from make(path, content, tokenizer, *own, **settings)
             if not path.startswith(HUB) and fingerprint(path) != sha256:
                 raise SettingError("path", path, "the text changed while it was read; start again once it is complete")
@@ -151,8 +155,17 @@ def load_corpus(
     if kind == "txt" and separator is None:
         files = sum(map(len, contents.values()))
         documents = files if files > 1 else None
-    tokens = [parts[part][0] for part in _PARTS]
-    return Corpus(text_name(path), sha256, vocabulary, *tokens, documents, {part: parts[part][1] for part in _PARTS})
+    tokens = {part: parts[part][0] for part in _PARTS}
+    ends = {part: parts[part][1] for part in _PARTS}
+    return Corpus(text_name(path), sha256, vocabulary, documents=documents, ends=ends, **tokens)
+
+
+@cache
+def _announce(path: str) -> None:
+    """Print once that a large text is tokenised, where no bar shows it."""
+    size = 0 if path.startswith(HUB) else sum(file.stat().st_size for file in find_files(path))
+    if size > _MUCH and not sys.stderr.isatty():
+        print(f"tokenising {size / 1e6:,.0f} MB, once for this text and encoding ...", flush=True)
 
 
 def _characters(path: str, files: Sequence[Path], binary: bool) -> int:
