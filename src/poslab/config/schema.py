@@ -112,7 +112,7 @@ class DataConfig(Limited):
     name: str | None = None
     split: str | None = None
     dtype: str | None = setting(None, choices=("uint16", "uint32"))
-    document_separator: str | None = setting(None, text=True)
+    document_separator: str | None = None
     vocabulary: str = setting("full", choices=("full", "observed"))
     validation_share: float = setting(0.1, above=0, below=1)
     test_share: float = setting(0.0, least=0, below=1)
