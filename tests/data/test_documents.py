@@ -125,6 +125,14 @@ def test_parts_are_the_splits_that_are_named(kind: str, gpt2: tiktoken.Encoding,
             assert begins(load_corpus(str(path), gpt2, tmp_path / "cache")) == expected
 
 
+def test_what_belongs_to_no_part_is_named(
+    gpt2: tiktoken.Encoding, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_files(tmp_path / "corpus", {"LICENSE.txt": "license"} | SPLITS["others"][0])
+    assert begins(load_corpus(str(tmp_path / "corpus"), gpt2, tmp_path / "cache")) == ["train", "val"]
+    assert capsys.readouterr().out.endswith("is left out: LICENSE.txt, more.parquet\n")
+
+
 def test_the_splits_of_a_saved_data_set(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
     parts = {name: data_set([f"{name} {number}" for number in range(10)]) for name in ("extra", "test", "train")}
     library = pytest.importorskip("datasets")

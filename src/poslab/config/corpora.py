@@ -60,7 +60,7 @@ def corpus_format(path: str, encoding: str) -> str:
     formats = {format_of(file) for file in files}
     if len(formats) > 1:
         raise SettingError("path", path, f"holds {' and '.join(sorted(formats))} files; name one kind with a glob")
-    if (folder / _STATE).is_file() or (folder / _DICT).is_file():
+    if folder.is_dir() and _saved_parts(folder):
         return "saved"
     (found,) = formats
     if found in ("parquet", "arrow", "bin") and any(map(compression_of, files)):
@@ -95,8 +95,7 @@ def _is_repository(folder: Path) -> bool:
 def find_files(path: str) -> list[Path]:
     """Return the file, the files of a folder at any depth, or the matches of a glob, sorted. SettingError if none.
 
-    Of a folder the text files count or, where there is none, those of other formats; not hidden ones, as those are
-    caches and what editors keep, nor copies that Hugging Face's datasets makes of what it computes (cache-*.arrow).
+    Of a folder the text files count or, where they are more, those of other formats.
     """
     if not path:  # which would be the folder that one is in
         raise SettingError("path", "", "must name a file, a folder or a glob")
@@ -106,18 +105,29 @@ def find_files(path: str) -> list[Path]:
     if given.is_dir():
         if saved := _saved_parts(given):
             return [file for files in saved.values() for file in files]
-        known = [file for file in given.rglob("*") if _ENDING.search(file.name)]
-        seen = [file for file in known if not any(part[0] == "." for part in file.relative_to(given).parts)]
-        matches = [file for file in seen if format_of(file) == "txt"] or seen
+        known = _known_files(given)
+        texts = [file for file in known if format_of(file) == "txt"]
+        others = [file for file in known if format_of(file) not in ("txt", "bin")]
+        matches = texts if len(texts) >= max(1, len(others)) else others if texts else known
         none = f"no .txt, .jsonl, .parquet or the like in this folder; a quoted glob takes others, '{given}/*.py'"
     else:
         matches = [Path(match) for match in glob.iglob(str(given), recursive=True)]
         none = "no such file, folder or glob match"
-    data = [file for file in matches if file.name not in _ABOUT and not fnmatch.fnmatch(file.name, "cache-*.arrow")]
-    files = sorted(file for file in data if file.is_file())
+    files = sorted(file for file in matches if file.is_file() and not _is_no_data(file))
     if not files:
         raise SettingError("path", path, none)
     return files
+
+
+def _known_files(folder: Path) -> list[Path]:
+    """Return the files in the folder whose format is known, but hidden ones: caches, and what editors keep."""
+    known = [file for file in sorted(folder.rglob("*")) if _ENDING.search(file.name) and not _is_no_data(file)]
+    return [file for file in known if not any(part[0] == "." for part in file.relative_to(folder).parts)]
+
+
+def _is_no_data(file: Path) -> bool:
+    """Return whether Hugging Face's datasets made the file to describe data, or as a copy of what it computed."""
+    return file.name in _ABOUT or fnmatch.fnmatch(file.name, "cache-*.arrow")
 
 
 def _saved_parts(folder: Path) -> Parts:
@@ -170,18 +180,21 @@ def chosen_parts(path: str, parts: Mapping[str | None, Any], split: str | None) 
         if split not in names:
             raise SettingError("split", split, f"{path} has no such split; {suggestion(split, [*names, 'all'])}")
         return {"": parts[split]}
-    if len(parts) == 1:
-        return {"": next(iter(parts.values()))}
-    own = {part: name for part, words in _SPLITS.items() for name in names if re.fullmatch(words, name)}
-    if "train" not in own or (None in parts and not os.path.isdir(os.path.expanduser(path))):
-        some = f"splits ({', '.join(names)}){' and other files' if None in parts else ''}"
-        problem = f"{path} has {some}, so it isn't clear what trains; name one, or all to read them as one"
-        raise SettingError("split", None, problem)
-    left = [*(name for name in names if name not in own.values()), *(file.name for file in parts.get(None, []))]
+    folder, own = Path(os.path.expanduser(path)), {"": next(iter(parts))}
+    if len(parts) > 1:
+        own = {part: name for part, words in _SPLITS.items() for name in names if re.fullmatch(words, name)}
+        if "train" not in own or (None in parts and not folder.is_dir()):
+            some = f"splits ({', '.join(names)}){' and other files' if None in parts else ''}"
+            problem = f"{path} has {some}, so it isn't clear what trains; name one, or all to read them as one"
+            raise SettingError("split", None, problem)
+    chosen = {part: parts[name] for part, name in own.items()}
+    left = [name for name in names if name not in own.values()]
+    used = [item for items in chosen.values() for item in items]
+    if folder.is_dir() and isinstance(used[0], Path):
+        left = [str(file.relative_to(folder)) for file in _known_files(folder) if file not in {*used}]
     if left:
-        several = f"{', '.join(left[:5])}{' ...' if len(left) > 5 else ''}"
-        print(f"data     {', '.join(own.values())} of {path}; left out is what is none of them: {several}", flush=True)
-    return {part: parts[name] for part, name in own.items()}
+        print(f"data     of {path} is left out: {', '.join(left[:5])}{' ...' if len(left) > 5 else ''}", flush=True)
+    return chosen
 
 
 def python_library() -> str:
