@@ -189,9 +189,9 @@ def chosen_parts(path: str, parts: Mapping[str | None, Any], split: str | None) 
             raise SettingError("split", None, problem)
     chosen = {part: parts[name] for part, name in own.items()}
     left = [name for name in names if name not in own.values()]
-    used = [item for items in chosen.values() for item in items]
-    if folder.is_dir() and isinstance(used[0], Path):
-        left = [str(file.relative_to(folder)) for file in _known_files(folder) if file not in {*used}]
+    files = {item for items in chosen.values() for item in items if isinstance(item, Path)}
+    if files and folder.is_dir():
+        left = [str(file.relative_to(folder)) for file in _known_files(folder) if file not in files]
     if left:
         print(f"data     of {path} is left out: {', '.join(left[:5])}{' ...' if len(left) > 5 else ''}", flush=True)
     return chosen
