@@ -21,7 +21,7 @@ CAMPAIGN = {
     "bad-input": "commands/test_bad_input.py",
     "draws": "commands/test_random_configurations.py",
     "large-text": "training/test_train.py::test_a_large_text_trains_in_little_memory",
-    "large-corpus": "data/test_token_cache.py::test_a_large_corpus_trains_in_little_memory",
+    "large-corpus": "data/test_documents.py::test_a_large_corpus_trains_in_little_memory",
 }
 
 

@@ -69,4 +69,4 @@ def test_info(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     info.print_info()
     printed = capsys.readouterr().out
     assert re.search("the-verdict.txt +CHANGED", printed)
-    assert printed.count("no such file") == 3
+    assert printed.count("No such file") == 3

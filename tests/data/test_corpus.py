@@ -1,26 +1,35 @@
-"""Texts and corpora of documents as parts of tokens: bundled files, folders, splits, encodings."""
+"""Texts as parts of tokens: bundled files, folders, splits; and the cache of tokens, whole or not at all."""
 
+import argparse
 import hashlib
-import json
 import shutil
+import string
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import tiktoken
 import torch
-from common import REPOSITORY, SMOKE, compose_config
-from corpora import DOCUMENTS, SHAKESPEARE, VERDICT, joined, write_jsonl
-from runs_to_compare import table_in
+from common import REPOSITORY, compose_config
+from corpora import DOCUMENTS, SHAKESPEARE, VERDICT, WRITERS
+from poslab.data.module import TextDataModule
 
-from poslab.config.files import find_files, fingerprint
+from poslab.config.corpora import find_files, fingerprint, text_name
 from poslab.config.schema import DataConfig
-from poslab.data.corpus import load_corpus
-from poslab.data.tokenizer import Bytes, Characters
-from poslab.errors import SettingError
-from poslab.evaluation.files import own_text
-from poslab.runs.checkpoint import load_checkpoint
-from poslab.training.train import train
+from poslab.data import corpus
+from poslab.data.corpus import Corpus, Split, load_corpus
+from poslab.data.text import Encoded
+from poslab.data.tokenizer import Characters
+from poslab.errors import SettingError, UserError
+
+NAMES = pytest.mark.parametrize("name", ["c.txt", "c.jsonl"])
 
 
 def test_bundled_files_are_the_originals(reference_cases: dict) -> None:
@@ -41,145 +50,158 @@ def test_verdict_and_shakespeare_counts(reference_cases: dict, gpt2: tiktoken.En
     assert (len(whole), len(set(whole))) == (case["gpt2_tokens"], case["distinct_gpt2_tokens"])
 
 
-def test_folders_and_globs_are_joined_by_end_of_text(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
-    (tmp_path / "deep" / "er").mkdir(parents=True)
-    (tmp_path / "b.txt").write_text("second file\n")
-    (tmp_path / "a.txt").write_text("first file\n")
-    (tmp_path / "deep" / "er" / "c.txt").write_text("third file, which is longer than the others are\n")
-    (tmp_path / "notes.md").write_text("not a text")
-    for path in (tmp_path, tmp_path / "**" / "*.txt"):
-        loaded = load_corpus(str(path), gpt2, tmp_path / "cache")
-        text = gpt2.decode([*loaded.train.tolist(), *loaded.validation.tolist()])
-        assert text == (
-            "first file\n<|endoftext|>second file\n<|endoftext|>third file, which is longer than the others are\n"
-        )
-    assert loaded.train.tolist().count(gpt2.eot_token) == 2
+def test_shakespeare_has_65_characters(tmp_path: Path) -> None:
+    config = compose_config("data=shakespeare_characters", f"data.cache_dir={tmp_path}").data
+    assert isinstance(config, DataConfig)
+    data = TextDataModule(config, 256, 1)
+    assert data.vocabulary.size == len(set(text := SHAKESPEARE.read_text())) == 65
+    assert data.vocabulary.decode(range(65)) == "\n !$&',-.3:;?" + string.ascii_uppercase + string.ascii_lowercase
+    assert data.description.endswith("1,003,854 training and 111,540 validation characters")
+    opening = data.corpus.train[:200].tolist()
+    assert (data.vocabulary.decode(opening), data.vocabulary.encode(text[:200])) == (text[:200], opening)
+
+
+def test_the_library_of_python_is_a_text_by_its_contents(tmp_path: Path) -> None:
+    config = compose_config("data=python_library").data
+    assert isinstance(config, DataConfig)
+    files = find_files(config.path)
+    assert Path(argparse.__file__) in files
+    assert files == sorted(files)
+    assert {file.parent for file in files} == {Path(argparse.__file__).parent}  # and nothing that was installed
+    for file in files:
+        shutil.copy(file, tmp_path)
+    copy = f"{tmp_path}/*.py"
+    assert (text_name(config.path), text_name(copy)) == ("python_library", f"{len(files)} files of {copy}")
+    assert fingerprint(copy) == fingerprint(config.path)
+    (tmp_path / "argparse.py").write_text("another version")
+    assert fingerprint(copy) != fingerprint(config.path)
 
 
 @pytest.mark.parametrize("observed", [False, True])
-@pytest.mark.parametrize("piece", [2, 1 << 20])
-def test_each_file_of_a_text_is_a_document(
-    piece: int, observed: bool, gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("poslab.data.pieces._PIECE", piece)
-    monkeypatch.setattr("poslab.data.corpus.in_order", map)
-    for name, text in {"a": "one two\n", "b": "three\n", "c": "four five six\n" * 9}.items():
+def test_each_file_of_a_text_is_a_document(observed: bool, gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    for name, text in {"b": "three\n", "a": "one two\n", "deep/er/c": "four five six\n" * 9}.items():
         (tmp_path / f"{name}.txt").write_text(text)
-    loaded = load_corpus(str(tmp_path), Characters(), tmp_path / "cache", observed)
-    assert loaded.documents == 3
-    ends = {"train": [8, 14], "validation": [], "test": []}
-    assert {name: found.tolist() for name, found in loaded.ends.items()} == ends
-    loaded = load_corpus(str(tmp_path), gpt2, tmp_path / "cache", observed)
-    starts = [0, *loaded.ends["train"].tolist()]
-    assert loaded.vocabulary.decode(loaded.train[: starts[1]].tolist()) == "one two\n<|endoftext|>"
-    assert loaded.vocabulary.decode(loaded.train[starts[1] : starts[2]].tolist()) == "three\n<|endoftext|>"
-    assert len(starts) == 3
-    alone = load_corpus(str(tmp_path / "c.txt"), gpt2, tmp_path / "cache", observed)
-    assert (alone.documents, len(alone.ends["train"])) == (None, 0)
+    (tmp_path / "notes.md").write_text("not a text")
+    (tmp_path / "data.jsonl").write_text("a folder that has texts is read as those only")
+    (tmp_path / ".hidden.txt").write_text("as some editors make")
+    for path in (tmp_path, tmp_path / "**" / "*.txt"):
+        loaded = load_corpus(str(path), Characters(), tmp_path / "cache", observed)
+        assert loaded.documents == 3
+        assert [loaded.ends[part].tolist() for part in ("train", "validation", "test")] == [[8, 14], [], []]
+        loaded = load_corpus(str(path), gpt2, tmp_path / "cache", observed)
+        text = loaded.vocabulary.decode([*loaded.train.tolist(), *loaded.validation.tolist()])
+        assert text == "one two\n<|endoftext|>three\n<|endoftext|>" + "four five six\n" * 9
+        assert [loaded.train[end - 1] == loaded.vocabulary.end_of_text for end in loaded.ends["train"]] == [True, True]
 
 
-def test_changed_content_is_not_taken_from_the_cache(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
-    file = tmp_path / "text.txt"
-    for text in ("one two three four five", "six seven eight nine ten"):
-        file.write_text(text)
-        loaded = load_corpus(str(file), gpt2, tmp_path / "cache")
-        assert gpt2.decode([*loaded.train.tolist(), *loaded.validation.tolist()]) == text
+def test_the_parts_of_a_text(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("0123456789" * 10)
+    load = partial(load_corpus, str(tmp_path / "text.txt"), Characters(), tmp_path / "cache", True)
+    found = load(Split(validation=0.2, test=0.1))
+    assert [len(part) for part in (found.train, found.validation, found.test)] == [70, 20, 10]
+    assert torch.cat([found.train, found.validation, found.test]).tolist() == [*range(10)] * 10
+    assert found.held_out == ("test", found.test)
+    again = load(Split(validation=0.1, test=0.1))
+    assert (len(again.train), len(again.validation)) == (80, 10)
+    usual = load()
+    assert (len(usual.train), len(usual.validation), len(usual.test)) == (90, 10, 0)
+    assert usual.held_out[0] == "validation"
 
 
-def test_one_document_is_cut_as_a_text_is(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "c.jsonl", ["one two three four five six seven eight nine ten"])
-    loaded = load_corpus(str(path), gpt2, tmp_path / "cache")
-    whole = joined(["one two three four five six seven eight nine ten"], gpt2)
-    assert (loaded.train.tolist(), loaded.validation.tolist()) == (whole[:9], whole[9:])
+@pytest.mark.parametrize(
+    ("encoding", "content", "problem"),
+    [
+        ("characters", b"a" * 20, "the validation part of text.txt has only 2 characters; up to 1 would fit"),
+        ("bytes", b"a", "the training part of text.txt has only 0 bytes; no context would fit"),
+    ],
+)
+def test_what_cannot_be_trained_on(encoding: str, content: bytes, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_bytes(content)
+    config = DataConfig(str(tmp_path / "text.txt"), encoding, cache_dir=str(tmp_path / "cache"))
+    with pytest.raises(SettingError, match=problem):
+        TextDataModule(config, 16, 1)
 
 
-def test_documents_by_characters_and_bytes(tmp_path: Path) -> None:
-    """Encodings without an end-of-text token put nothing between documents."""
-    path = str(write_jsonl(tmp_path / "c.jsonl", DOCUMENTS))
-    text = "".join(DOCUMENTS)
-    for encoding, tokens in ((Characters(), [ord(c) for c in text]), (Bytes(), [*text.encode()])):
-        loaded = load_corpus(path, encoding, tmp_path / "cache", observed_only=True)
-        assert loaded.train.dtype == torch.uint16
-        assert loaded.vocabulary.observed is not None
-        assert loaded.vocabulary.observed.tolist() == sorted(set(tokens))
-        ids = [*loaded.train.tolist(), *loaded.validation.tolist()]
-        assert loaded.vocabulary.observed[ids].tolist() == tokens
+# The cache
 
 
-def test_another_column_is_another_text(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
-    (tmp_path / "c.jsonl").write_text('{"text": "one", "body": "two"}\n' * 2)
-    by_column = {
-        column: load_corpus(str(tmp_path), gpt2, tmp_path / "cache", column=column).train.tolist()
-        for column in ("text", "body")
-    }
-    assert by_column == {"text": gpt2.encode_ordinary("one"), "body": gpt2.encode_ordinary("two")}
-    as_text = tmp_path / "copy.txt"
-    shutil.copy(tmp_path / "c.jsonl", as_text)
-    assert fingerprint(str(as_text)) != fingerprint(str(tmp_path / "c.jsonl"))
+def tokens_of(corpus: Corpus) -> list[Any]:
+    parts = [corpus.train, corpus.validation, corpus.test, *corpus.ends.values()]
+    return [corpus.sha256, *(part.tolist() for part in parts)]
 
 
-def test_tokens_without_documents_are_cut_by_their_number(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
-    (tmp_path / "train.bin").write_bytes(np.arange(100, dtype="<u2").tobytes())
-    loaded = load_corpus(str(tmp_path / "train.bin"), gpt2, tmp_path / "cache")
-    assert (loaded.train.tolist(), loaded.validation.tolist()) == ([*range(90)], [*range(90, 100)])
+@pytest.fixture
+def path(name: str, tmp_path: Path) -> Path:
+    (tmp_path / "c.txt").write_bytes(VERDICT.read_bytes())
+    WRITERS["c.jsonl"](tmp_path / "c.jsonl", DOCUMENTS)
+    return tmp_path / name
 
 
-def test_settings_that_no_corpus_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refusal(path: Path, **given: str) -> str:
-        with pytest.raises(SettingError) as refused:
-            DataConfig(str(path), **given)
-        return str(refused.value)
-
-    (tmp_path / "c.bin").write_bytes(bytes(4))
-    (tmp_path / "c.parquet").write_bytes(b"")
-    assert "holds documents and tokens; name one kind" in refusal(tmp_path)
-    assert DataConfig(str(tmp_path / "c.bin"), encoding="bytes").encoding == "bytes"
-    assert refusal(tmp_path / "c.bin", encoding="characters").startswith("encoding=characters: ")
-    assert refusal(tmp_path / "c.bin", column="body").endswith("c.bin holds tokens")
-    monkeypatch.setattr("poslab.config.files.find_spec", lambda name: None)
-    assert refusal(tmp_path / "c.parquet").endswith('needs pyarrow: python -m pip install "poslab[corpora]"')
-    (tmp_path / "text.txt").write_text("a text")  # which a folder has been asked for before there were others
-    assert find_files(str(tmp_path)) == [tmp_path / "text.txt"]
-
-
-def test_hidden_files_in_the_folder_are_no_part_of_the_corpus(tmp_path: Path, gpt2: tiktoken.Encoding) -> None:
-    path = write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)
-    (tmp_path / ".cache").mkdir()
-    (tmp_path / ".cache" / "other.train.bin").write_bytes(b"tokens")
-    (tmp_path / ".cache" / "copy.txt").write_text("as some editors make")
-    assert find_files(str(tmp_path)) == [path]
-    for _ in range(2):
-        load_corpus(str(tmp_path), gpt2, tmp_path / "cache")  # nor is one of another name
+@NAMES
+def test_second_load_reads_the_files_of_the_first_and_what_is_missing_or_cut_is_made_anew(
+    path: Path, gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = partial(load_corpus, str(path), gpt2, tmp_path / "cache", observed_only=True)
+    expected = tokens_of(load())
+    written = {file: file.read_bytes() for file in (tmp_path / "cache").iterdir()}
+    for file, content in written.items():
+        for left in (content[:-2], content[:9], b"", None):
+            file.unlink() if left is None else file.write_bytes(left)
+            assert tokens_of(load()) == expected
+            assert file.read_bytes() == content
+    monkeypatch.setattr(corpus, "_write", None)
+    assert tokens_of(load()) == expected
+    path.write_bytes(path.read_bytes()[: path.read_bytes().index(b"\n") + 1])
+    monkeypatch.undo()
+    assert tokens_of(load()) != expected
 
 
-def test_folders_of_data_sets(tmp_path: Path) -> None:
-    (tmp_path / "train").mkdir()
-    (tmp_path / "dataset_dict.json").write_text("{}")
-    (tmp_path / "train" / "state.json").write_text('{"_data_files": [{"filename": "data-0.arrow"}]}')
-    with pytest.raises(SettingError, match=r"holds several data sets \(train\); name one of these folders"):
-        find_files(str(tmp_path))
-    with pytest.raises(SettingError, match=r"data-0\.arrow can't be read: No such file"):
-        fingerprint(str(tmp_path / "train"))
-    (tmp_path / "train" / "data-0.arrow").write_bytes(b"")
-    (tmp_path / "train" / "cache-1.arrow").write_bytes(b"")
-    assert find_files(str(tmp_path / "train")) == [tmp_path / "train" / "data-0.arrow"]
-    (tmp_path / "train" / "a.txt").write_text("text")
-    for of_another_program in ("[]", "{", '{"_data_files": null}', "{}"):
-        (tmp_path / "train" / "state.json").write_text(of_another_program)
-        assert find_files(str(tmp_path / "train")) == [tmp_path / "train" / "a.txt"]
+def test_no_place_for_the_cache(gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = mock.Mock(side_effect=OSError(28, "No space left on device"))
+    monkeypatch.setattr(np, "save", full)
+    problem = r"^data\.cache_dir=.*: can't be written: No space left on device; name another$"
+    with pytest.raises(UserError, match=problem):
+        load_corpus(str(VERDICT), gpt2, tmp_path)
+    assert [*tmp_path.iterdir()] == []
 
 
-def test_a_run_on_documents(tmp_path: Path) -> None:
-    lines = [json.dumps({"id": 1, "body": text}) for text in DOCUMENTS * 5]
-    (tmp_path / "c.jsonl").write_text("\n".join(lines))
-    settings = (f"data.path={tmp_path / 'c.jsonl'}", f"data.cache_dir={tmp_path}/cache", f"run_dir={tmp_path}/run")
-    summary = train(compose_config(*SMOKE, "data=text", *settings, "data.column=body", "evaluation.lengths=[8]"))
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["documents"] == summary.documents == 150
-    text = own_text(load_checkpoint(tmp_path / "run" / "checkpoints" / "best.safetensors"))
-    assert (text.name, len(text.tokens)) == ("c.jsonl, validation part", summary.validation_tokens)
-    stretches = (table := table_in(tmp_path / "run").table)[table["stretch"].notna()]
-    assert stretches["document"].tolist() == list(range(1, 16))
-    ends = [0, *(text.ends - 1).tolist()[:-1], len(text.tokens) - 1]
-    assert stretches["stretch_tokens"].tolist() == np.diff(ends).tolist()
-    mean = np.average(stretches["value"], weights=stretches["stretch_tokens"].astype(int))
-    assert mean == pytest.approx(summary.best_val_loss, abs=1e-5)
+def slowed(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> list[Path]:
+    """Have something done while the first tokens are written; return a list that grows by each file that is made."""
+    made: list[Path] = []
+    write = corpus._write
+
+    def slowly(file: Path, dtype: np.dtype, pieces: Iterator[Encoded]) -> None:
+        made.append(file)
+        first = next(pieces)
+        meanwhile()
+        write(file, dtype, chain([first], pieces))
+
+    monkeypatch.setattr(corpus, "_write", slowly)
+    return made
+
+
+@NAMES
+def test_a_corpus_that_changes_while_it_is_read_is_not_stored(
+    path: Path, gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guard against tokens of the changed text that are stored under the hash of the unchanged one."""
+    with monkeypatch.context() as patch:
+        slowed(patch, lambda: path.write_bytes(path.read_bytes() + b"\n"))
+        with pytest.raises(SettingError, match="the text changed while it was read; start again once it is complete"):
+            load_corpus(str(path), gpt2, tmp_path / "cache")
+    assert [*(tmp_path / "cache").iterdir()] == []
+
+
+@NAMES
+def test_two_that_want_the_same_tokens_make_them_once(
+    path: Path, gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, waiting = threading.Event(), threading.Event()
+    made = slowed(monkeypatch, lambda: (running.set(), waiting.wait(0.3)))
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(load_corpus, str(path), gpt2, tmp_path / "cache")
+        assert running.wait(10)
+        second = pool.submit(load_corpus, str(path), gpt2, tmp_path / "cache")
+        assert tokens_of(first.result(20)) == tokens_of(second.result(20))
+    assert len(made) == len({*made})

@@ -1,130 +1,340 @@
-"""Documents of every format, and texts and corpora that are refused."""
+"""Documents of every format, of several files, saved data sets and the Hub; and what is refused."""
 
-from collections.abc import Callable
+import gzip
+import json
+import random
+import shutil
+import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tiktoken
 import torch
-from corpora import DOCUMENTS, WRITERS, joined, llm_c, write_dataset, write_gz, write_jsonl, write_parquet, write_zst
+from common import FULL_CAMPAIGN, SMOKE, compose_config
+from corpora import DOCUMENTS, SHAKESPEARE, WRITERS, as_csv, as_lines, as_zst, data_set, joined
+from processes import grown_by, measured_training
+from runs_to_compare import table_in
 
+from poslab.config.corpora import fingerprint
 from poslab.config.schema import DataConfig
-from poslab.data import token_cache
-from poslab.data.corpus import Split, load_corpus
-from poslab.data.module import TextDataModule
+from poslab.data.corpus import Corpus, Split, corpus_of, load_corpus
+from poslab.data.tokenizer import Bytes, Characters
 from poslab.errors import SettingError, UserError
+from poslab.evaluation.files import own_text
+from poslab.runs.checkpoint import load_checkpoint
+from poslab.training.train import train
 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_documents_of_every_format(name: str, gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
-    path = WRITERS[name](tmp_path / name, DOCUMENTS)
-    loaded = load_corpus(str(path), gpt2, tmp_path / "cache", split=Split(validation=0.1, test=0.2))
-    assert (loaded.name, loaded.documents) == (name, 30)
-    assert loaded.train.dtype == torch.uint16
+    WRITERS[name](tmp_path / name, DOCUMENTS)
+    loaded = load_corpus(str(tmp_path / name), gpt2, tmp_path / "cache", split=Split(validation=0.1, test=0.2))
+    assert (loaded.name, loaded.documents, loaded.train.dtype) == (name, 30, torch.uint16)
     assert loaded.train.tolist() == joined(DOCUMENTS[:21], gpt2)
     assert loaded.validation.tolist() == joined(DOCUMENTS[21:24], gpt2)
     assert loaded.test.tolist() == joined(DOCUMENTS[24:], gpt2)
+    lengths = [len(gpt2.encode_ordinary(text)) + 1 for text in DOCUMENTS[21:24]]
+    assert loaded.ends["validation"].tolist() == torch.tensor(lengths).cumsum(0).tolist()
+    assert not [*(tmp_path / "cache").glob("*.datasets")]  # which is as large as the corpus
 
 
-def test_small_pieces_give_the_same_tokens(
-    gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("poslab.data.pieces._PIECE", 40)
-    write_jsonl(tmp_path / "a.jsonl", DOCUMENTS[:12])
-    write_gz(tmp_path / "b.jsonl.gz", DOCUMENTS[12:])
-    loaded = load_corpus(str(tmp_path), gpt2, tmp_path / "cache")
-    assert (loaded.name, loaded.documents) == (f"2 files of {tmp_path}", 30)
-    assert loaded.train.tolist() == joined(DOCUMENTS[:27], gpt2)
-    assert loaded.validation.tolist() == joined(DOCUMENTS[27:], gpt2)
-
-
-def test_what_is_empty_is_no_document(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
-    lines = ['{"text": "one"}', "", '{"text": ""}', '{"text": null}', '{"text": "half \\ud83d a pair"}']
-    (tmp_path / "c.jsonl").write_text("\n".join(lines))  # no line end at the end
+def test_what_is_empty_is_no_document_and_one_is_cut_as_a_text_is(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text('{"text": "one"}\n\n{"text": ""}\n{"text": null}\n{"text": "two"}')
     loaded = load_corpus(str(tmp_path / "c.jsonl"), gpt2, tmp_path / "cache")
-    assert loaded.documents == 2
-    assert loaded.train.tolist() == gpt2.encode_ordinary("one")
-    assert loaded.validation.tolist() == gpt2.encode_ordinary("half \ufffd a pair")
+    assert (loaded.documents, gpt2.decode(loaded.train.tolist()), gpt2.decode(loaded.validation.tolist())) == (
+        2,
+        "one",
+        "two",
+    )
+    text = "one two three four five six seven eight nine ten"
+    (tmp_path / "c.jsonl").write_bytes(as_lines([text]))
+    loaded = load_corpus(str(tmp_path / "c.jsonl"), gpt2, tmp_path / "cache")
+    assert [*loaded.train.tolist(), -1, *loaded.validation.tolist()] == [*(of := gpt2.encode(text))[:9], -1, *of[9:]]
 
 
-def cut(write: Callable[[Path, list[str]], Path]) -> Callable[[Path], bytes]:
-    def half(tmp_path: Path) -> bytes:
-        content = write(tmp_path / "whole", DOCUMENTS * 40).read_bytes()
-        return content[: len(content) // 2]
-
-    return half
-
-
-def damaged_page(tmp_path: Path) -> bytes:
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    plain = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
-    parquet.write_table(pyarrow.table({"text": DOCUMENTS}), tmp_path / "whole", **plain)
-    return (tmp_path / "whole").read_bytes().replace(b"Number 17 says", b"Number 71 says")
+def test_documents_by_characters_and_bytes(tmp_path: Path) -> None:
+    """Encodings without an end-of-text token put nothing between documents."""
+    (tmp_path / "c.jsonl").write_bytes(as_lines(DOCUMENTS))
+    text = "".join(DOCUMENTS)
+    for encoding, tokens in ((Characters(), [ord(c) for c in text]), (Bytes(), [*text.encode()])):
+        loaded = load_corpus(str(tmp_path / "c.jsonl"), encoding, tmp_path / "cache", observed_only=True)
+        assert loaded.vocabulary.observed is not None
+        assert loaded.vocabulary.observed.tolist() == sorted(set(tokens))
+        ids = [*loaded.train.tolist(), *loaded.validation.tolist()]
+        assert loaded.vocabulary.observed[ids].tolist() == tokens
 
 
-def arrow_without_its_end(tmp_path: Path) -> bytes:
-    """Return a stream that is cut after a record batch."""
-    (file, *_) = sorted(write_dataset(tmp_path / "whole", DOCUMENTS).glob("*.arrow"))
-    return file.read_bytes()[:-8]
+def test_settings_give_another_corpus(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text('{"text": "one", "body": "two"}\n' * 2)
+    for column in ("text", "body", "text"):
+        loaded = load_corpus(str(tmp_path), gpt2, tmp_path / "cache", column=column)
+        assert gpt2.decode(loaded.train.tolist()) == {"text": "one", "body": "two"}[column]
 
 
+def begins(corpus: Corpus) -> list[str]:
+    """Return the first word of each part that isn't empty."""
+    parts = (corpus.train, corpus.validation, corpus.test)
+    return [corpus.vocabulary.decode(tokens.tolist()).split()[0] for tokens in parts if len(tokens)]
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+# Files with the word that their documents begin with, and those of train, validation and test.
+SPLITS = {
+    "files": (
+        {"data/test-0.parquet": "test", "data/train-0.parquet": "train", "data/validation-0.parquet": "valid"},
+        ["train", "valid", "test"],
+    ),
+    "folders": (
+        {"train/0.parquet": "train", "dev/0.parquet": "dev", "test/train.parquet": "test"},
+        ["train", "dev", "test"],
+    ),
+    "no validation": ({"a_test.parquet": "test", "a_train.parquet": "train"}, ["train", "train", "test"]),
+    "others": ({"train.parquet": "train", "val.parquet": "val", "more.parquet": "more"}, ["train", "val"]),
+    "texts": ({"ptb.test.txt": "test", "ptb.train.txt": "a", "ptb.valid.txt": "b"}, ["a", "b", "test"]),
+    "words within words": ({"contest.parquet": "contest", "trainer.parquet": "trainer"}, ["contest", "trainer"]),
+    "one split": ({"b-test-0.parquet": "zero", "b-test-1.parquet": "one"}, ["zero", "one"]),
+    "copies of a cache": (
+        {"cache-1a2b.arrow": "train", "t-train.arrow": "train", "t-validation.arrow": "valid"},
+        ["train", "valid"],
+    ),
+    "copies of one split": ({"cache-1a2b.arrow": "copy", "data-0.arrow": "data"}, ["data", "data"]),
+}
+
+
+def write_files(folder: Path, words: dict[str, str]) -> None:
+    for name, word in words.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        documents = [f"{word} story {number}" for number in range(10)]
+        if name.endswith(".txt"):
+            (folder / name).write_text("\n".join(documents))
+        else:
+            WRITERS["c" + (folder / name).suffix](folder / name, documents)
+
+
+@pytest.mark.parametrize("kind", SPLITS)
+def test_parts_are_the_splits_that_are_named(kind: str, gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    words, expected = SPLITS[kind]
+    write_files(tmp_path / "corpus", words)
+    for path in (tmp_path / "corpus", tmp_path / "corpus" / "**" / "*.*"):
+        if kind == "others" and "*" in str(path):
+            with pytest.raises(SettingError, match=r"^split=null: .* has splits \(train, validation\) and other files"):
+                load_corpus(str(path), gpt2, tmp_path / "cache")
+        else:
+            assert begins(load_corpus(str(path), gpt2, tmp_path / "cache")) == expected
+
+
+def test_what_belongs_to_no_part_is_named(
+    gpt2: tiktoken.Encoding, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_files(tmp_path / "corpus", {"LICENSE.txt": "license"} | SPLITS["others"][0])
+    assert begins(load_corpus(str(tmp_path / "corpus"), gpt2, tmp_path / "cache")) == ["train", "val"]
+    assert capsys.readouterr().out.endswith("is left out: LICENSE.txt, more.parquet\n")
+
+
+def test_the_splits_of_a_saved_data_set(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    parts = {name: data_set([f"{name} {number}" for number in range(10)]) for name in ("extra", "test", "train")}
+    library = pytest.importorskip("datasets")
+    library.DatasetDict(parts).save_to_disk(tmp_path / "saved")
+    load = partial(load_corpus, str(tmp_path / "saved"), gpt2, tmp_path / "cache")
+    loaded = load()
+    assert (loaded.name, begins(loaded)) == ("saved", ["train", "train", "test"])
+    assert begins(load(only="extra")) == ["extra", "extra"]
+    assert load(only="all").documents == 30
+    with pytest.raises(SettingError, match=r"^split=dev: .* has no such split; .*valid: extra, test, train, all$"):
+        load(only="dev")
+    with pytest.raises(SettingError, match=r"^test_share=0.1: .* has a test split of its own; leave it at 0$"):
+        load(split=Split(test=0.1))
+    shutil.rmtree(tmp_path / "saved" / "train")
+    (tmp_path / "saved" / "dataset_dict.json").write_text('{"splits": ["extra", "test"]}')
+    with pytest.raises(SettingError, match=r"^split=null: .* has splits \(extra, test\), so it isn't clear"):
+        load()
+
+
+def test_the_hash_is_that_of_the_contents_and_of_their_splits(tmp_path: Path) -> None:
+    write_files(tmp_path / "a", SPLITS["files"][0])
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert fingerprint(str(tmp_path / "a")) == fingerprint(str(tmp_path / "b"))
+    (tmp_path / "b" / "data" / "test-0.parquet").rename(tmp_path / "b" / "data" / "more.parquet")
+    assert fingerprint(str(tmp_path / "a")) != fingerprint(str(tmp_path / "b"))
+    (tmp_path / "c.jsonl").write_bytes(as_lines(["a"]))
+    shutil.copy(tmp_path / "c.jsonl", tmp_path / "c.txt")
+    assert fingerprint(str(tmp_path / "c.jsonl")) != fingerprint(str(tmp_path / "c.txt"))
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Give the folder of a cache in which the Hub's data set owner/name is, without a network."""
+    datasets = pytest.importorskip("datasets")
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "datasets"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    snapshot = tmp_path / "hub" / "datasets--owner--name" / "snapshots" / COMMIT
+    write_files(snapshot, {"b/train.jsonl": "train", "b/val.jsonl": "valid", "a/train.jsonl": "other"})
+    folders = "".join(f"- config_name: {name}\n  data_dir: {name}\n" for name in "ab")
+    (snapshot / "README.md").write_text(f"---\nconfigs:\n{folders}---\n")
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text(COMMIT)
+    return snapshot
+
+
+def test_data_sets_of_the_hub(hub: Path, gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    path = "hf://owner/name"
+    load = partial(load_corpus, path, gpt2, tmp_path / "cache")
+    loaded = load(name="b")
+    assert (loaded.name, begins(loaded), loaded.sha256) == ("owner/name", ["train", "valid"], fingerprint(path, "b"))
+    assert begins(load(name="b", only="train[:5]")) == ["train", "train"]
+    assert begins(load_corpus(str(hub), gpt2, tmp_path / "cache", name="a")) == ["other", "other"]  # a clone
+    with pytest.raises(SettingError, match=r"^name=null: Config name is missing.*'b'"):
+        load()
+    with pytest.raises(SettingError, match=r"^split=dev: Unknown split"):
+        load(name="b", only="dev")
+    with pytest.raises(SettingError, match=r"^path=hf://owner/none: can't be loaded: the Hub can't be reached, and"):
+        load_corpus("hf://owner/none", gpt2, tmp_path / "cache")
+    # What has been loaded before is read from the cache of that, as it is online where nothing has changed.
+    converted = next((tmp_path / "datasets").glob("*/b/0.0.0/*/dataset_info.json")).parent
+    prepared = tmp_path / "datasets" / "owner___name" / "b" / "0.0.0" / COMMIT
+    shutil.copytree(converted, prepared)
+    for file in prepared.glob(f"{COMMIT}-*"):
+        file.rename(file.with_name(file.name.replace(COMMIT, "name")))
+    shutil.rmtree(tmp_path / "hub")
+    assert load(name="b").sha256 == loaded.sha256
+
+
+def test_a_run_on_a_data_set_of_the_hub(hub: Path, tmp_path: Path) -> None:
+    data = ("data=text", "data.path=hf://owner/name", "data.name=b", f"data.cache_dir={tmp_path}/cache")
+    summary = train(compose_config(*SMOKE, *data, "model.context_length=16", f"run_dir={tmp_path}/run"))
+    text = own_text(load_checkpoint(tmp_path / "run"))
+    assert (text.name, len(text.tokens)) == ("owner/name, validation part", summary.validation_tokens)
+
+
+def half(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+LINES = as_lines([f"Story {number}" for number in range(4000)])
 BAD = {
-    "empty text": ("c.txt", b"", r"c\.txt: the text is empty"),
-    "text of a byte order mark": ("c.txt", b"\xef\xbb\xbf", r"c\.txt: the text is empty"),
-    "latin1 text": ("c.txt", "déjà vu".encode("latin1"), r"c\.txt is not UTF-8 text \(byte 0xe9\)"),
-    "utf16 text": ("c.txt", "text".encode("utf-16"), r"c\.txt is not UTF-8 text \(byte 0xff\)"),
-    "binary text": ("c.txt", b"\x00\x01text", r"c\.txt is not a text, it contains null bytes"),
-    "no column": (
-        "c.jsonl",
-        b'{"text": "a"}\n{"body": "b"}\n',
-        r"data\.column=text: .*c\.jsonl, line 2 .*; valid: body",
+    "no text": ("c.jsonl", b'{"text": 5}\n', r"data\.column=text: holds int64 in .*c\.jsonl, no text"),
+    "lists": ("c.jsonl", b'{"text": ["a"]}\n', r"data\.column=text: holds List in .*c\.jsonl, no text"),
+    "latin1": ("c.jsonl", '{"text": "é"}\n'.encode("latin1"), r"c\.jsonl: a document is not UTF-8 \(byte 0xe9\)"),
+    "cut line": ("c.jsonl", LINES[:-9], r"c\.jsonl can't be read, is it complete\? JSON parse error"),
+    "cut gz": ("c.jsonl.gz", half(gzip.compress(LINES)), r"c\.jsonl\.gz can't be read, is it complete\? Compressed"),
+    "cut zst": ("c.jsonl.zst", lambda: half(as_zst(LINES)), r"c\.jsonl\.zst can't be read, is it complete\?"),
+    "no zst": ("c.jsonl.zst", b"abc" * 9, r"c\.jsonl\.zst can't be read, is it complete\? zstd decompress error"),
+    "cut parquet": (
+        "c.parquet",
+        b"PAR1" + bytes(99),
+        r"c\.parquet can't be read, is it complete\? Parquet",
     ),
-    "no text": ("c.jsonl", b'{"text": 5}\n', r"data\.path=.*c\.jsonl: document 1: column text holds int, no text"),
-    "latin1": ("c.jsonl", '{"text": "é"}\n'.encode("latin1"), r"line 1: is not UTF-8 \(byte 0xe9\)"),
-    "cut line": (
-        "c.jsonl",
-        b'{"text": "a"}\n{"text": "b',
-        r"c\.jsonl: line 2: is no complete JSON .*; is the file complete\?",
-    ),
-    "cut gz": ("c.jsonl.gz", cut(write_gz), r"c\.jsonl\.gz: after line \d+: .*; the file is damaged or not complete"),
-    "cut zst": ("c.jsonl.zst", cut(write_zst), r"after line \d+: the Zstandard data ends within a frame"),
-    "no zst": ("c.jsonl.zst", b"abc" * 9, r"c\.jsonl\.zst: after line 0: no Zstandard data"),
-    "cut parquet": ("c.parquet", cut(write_parquet), r"c\.parquet: Parquet magic bytes not found"),
-    "damaged page": ("c.parquet", damaged_page, r"c\.parquet: after row 0: .*damaged or not complete"),
-    "arrow without its end": (
-        "c.arrow",
-        arrow_without_its_end,
-        r"c\.arrow: has no mark of its end; the file is damaged or not complete",
-    ),
-    "nothing": ("c.jsonl", b"\n\n", r"data\.path=.*: the text is empty"),
-    "beyond": (
-        "c.bin",
-        np.array([5, 50257], "<u2").tobytes(),
-        r"c\.bin has the token 50,257 at position 1; gpt2 has 50,257: ",
-    ),
-    "half a token": ("c.bin", b"abc", r"c\.bin ends within a token of 2 bytes"),
-    "cut llm.c": ("c.bin", llm_c([1, 2, 3], count=9), r"c\.bin is not complete: of 9 tokens it has 3"),
+    "cut arrow": ("c.arrow", bytes(99), r"c\.arrow can't be read, is it complete\?"),
+    "zipped parquet": ("c.parquet.gz", b"", r"a compressed \.parquet can't be read: unpack it first"),
+    "latin1 csv": ("c.csv", "text\né".encode("latin1"), r"c\.csv is not UTF-8 \(byte 0xe9\)"),
+    "nothing": ("c.jsonl", b"", r"data\.path=.*c\.jsonl is empty"),
+    "no row": ("c.jsonl", b"\n\n", r"data\.path=.*c\.jsonl can't be read"),
+    "no text in any row": ("c.jsonl", b'{"text": null}\n{"text": ""}', r"data\.path=.*: the text is empty"),
+    "no column": ("c.jsonl", b'{"body": "b"}\n', r"data\.column=text: .*c\.jsonl has no column text; .*valid: body"),
+    "no column in csv": ("c.csv", as_csv("a", ";").replace(b"text", b"body"), r"has no column text; .*valid: id, body"),
+    "no column in json": ("c.json", b'{"data": [{"text": "a"}]}', r"c\.json has no column text; .*valid: data"),
 }
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_bad_corpora_are_refused_and_leave_nothing(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poslab.data.pieces._PIECE", 40)
-    monkeypatch.setattr(token_cache, "_SAVE_EVERY", 1)
+def test_bad_files_are_named_and_leave_nothing(kind: str, tmp_path: Path) -> None:
     name, content, problem = BAD[kind]
-    if name.endswith(".zst"):
-        pytest.importorskip("zstandard")
-    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content(tmp_path))
-    config = DataConfig(str(tmp_path / name), cache_dir=str(tmp_path / "cache"))
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / name).write_bytes(content() if callable(content) else content)
     with pytest.raises(UserError, match=problem) as refusal:
-        TextDataModule(config, 8, 1)
+        corpus_of(DataConfig(str(folder / name), cache_dir=str(tmp_path / "cache")))
     assert "\n" not in str(refusal.value)
-    assert [*(tmp_path / "cache").iterdir()] == []
+    assert not [*(tmp_path / "cache").glob("*")] or "empty" in problem
 
 
-def test_a_table_without_the_column(tmp_path: Path, gpt2: tiktoken.Encoding) -> None:
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(pyarrow.table({"content": ["a"]}), tmp_path / "c.parquet")
-    with pytest.raises(SettingError, match=r"^column=text: .*c\.parquet has no column text; .*valid: content$"):
-        load_corpus(str(tmp_path / "c.parquet"), gpt2, tmp_path / "cache")
+def test_of_several_files_the_bad_one_is_named(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    for name, content in {"a": LINES, "b": LINES[:-9], "c": LINES}.items():
+        (tmp_path / f"{name}.jsonl").write_bytes(content)
+    with pytest.raises(SettingError, match=r"b\.jsonl can't be read, is it complete\?"):
+        load_corpus(str(tmp_path), gpt2, tmp_path / "cache")
+
+
+def test_settings_that_no_corpus_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusal(file: str, **given: str) -> str:
+        with pytest.raises(SettingError) as refused:
+            DataConfig(str(tmp_path / file), **given)
+        return str(refused.value)
+
+    for name in ("c.bin", "c.parquet", "c.jsonl.zst", "c.md"):
+        (tmp_path / name).write_bytes(bytes(4))
+    assert "holds bin and json and parquet files; name one kind with a glob" in refusal("")
+    assert DataConfig(str(tmp_path / "c.bin"), encoding="bytes").encoding == "bytes"
+    assert refusal("c.bin", encoding="characters").startswith("encoding=characters: ")
+    assert refusal("c.bin", column="body").endswith("is for documents; " + f"{tmp_path}/c.bin holds bin")
+    assert refusal("c.md", dtype="uint16").startswith("dtype=uint16: is for .bin files; ")
+    assert refusal("c.parquet", document_separator="x").startswith("document_separator=x: is for a .txt; ")
+    assert refusal("c.md", document_separator="").startswith("document_separator=: must be the text between")
+    assert refusal("c.parquet", name="x").startswith("name=x: is for data sets on the Hub; ")
+    for missing, name in (("datasets", "c.parquet"), ("zstandard", "c.jsonl.zst")):
+        monkeypatch.setattr(
+            "poslab.config.corpora.find_spec", lambda library, none=missing: None if library == none else 1
+        )
+        assert refusal(name).endswith(f'needs {missing}: python -m pip install "poslab[corpora]"')
+
+
+def test_a_run_on_documents(tmp_path: Path) -> None:
+    lines = [json.dumps({"id": 1, "body": text}) for text in DOCUMENTS * 5]
+    (tmp_path / "c.jsonl").write_text("\n".join(lines))
+    settings = (f"data.path={tmp_path / 'c.jsonl'}", f"data.cache_dir={tmp_path}/cache", f"run_dir={tmp_path}/run")
+    summary = train(compose_config(*SMOKE, "data=text", *settings, "data.column=body", "evaluation.lengths=[8]"))
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["documents"] == summary.documents == 150
+    text = own_text(load_checkpoint(tmp_path / "run" / "checkpoints" / "best.safetensors"))
+    assert (text.name, len(text.tokens)) == ("c.jsonl, validation part", summary.validation_tokens)
+    stretches = (table := table_in(tmp_path / "run").table)[table["stretch"].notna()]
+    assert stretches["document"].tolist() == list(range(1, 16))
+    ends = [0, *(text.ends - 1).tolist()[:-1], len(text.tokens) - 1]
+    assert stretches["stretch_tokens"].tolist() == np.diff(ends).tolist()
+    mean = np.average(stretches["value"], weights=stretches["stretch_tokens"].astype(int))
+    assert mean == pytest.approx(summary.best_val_loss, abs=1e-5)
+
+
+def test_a_run_on_splits(tmp_path: Path) -> None:
+    write_files(tmp_path / "corpus", SPLITS["files"][0])
+    data = ("data=text", f"data.path={tmp_path}/corpus", f"data.cache_dir={tmp_path}/cache")
+    summary = train(compose_config(*SMOKE, *data, "model.context_length=16", f"run_dir={tmp_path}/run"))
+    text = own_text(load_checkpoint(tmp_path / "run"))
+    assert text.name.endswith(", test part")
+    assert (summary.test_tokens, summary.documents) == (len(text.tokens), 30)
+    assert summary.test_loss is not None
+
+
+def large_corpus(file: Path, size: int) -> None:
+    """A .jsonl of so many bytes: speeches of Shakespeare's, as many in a document as chance says."""
+    speeches = SHAKESPEARE.read_text().split("\n\n")
+    drawn = random.Random(1)
+    with file.open("wb") as opened:
+        while opened.tell() < size:
+            starts = [drawn.randrange(len(speeches)) for _ in range(1000)]
+            opened.write(as_lines(["\n\n".join(speeches[start : start + drawn.randrange(1, 40)]) for start in starts]))
+
+
+@pytest.mark.slow
+def test_a_large_corpus_trains_in_little_memory(tmp_path: Path) -> None:
+    """60 MB of documents, in a full campaign a gigabyte: killed while it is tokenised, gone on with, trained on."""
+    size = 1_000_000_000 if FULL_CAMPAIGN else 60_000_000
+    large_corpus(tmp_path / "large.jsonl", size)
+    process = measured_training(tmp_path, "data.path=large.jsonl", "run_dir=killed")
+    while not [*tmp_path.glob("cache/*.datasets/json/**/*.arrow")]:
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    for run in ("first", "second"):
+        _, grown = grown_by(measured_training(tmp_path, "data.path=large.jsonl", f"run_dir={run}"))
+        print(f"campaign: {size / 1e6:.0f} MB of documents, {run} run: memory grown by {grown} KiB")
+        assert grown < 1_000_000
+    summary = json.loads((tmp_path / "second" / "summary.json").read_text())
+    assert summary["documents"] > size / 10_000
+    assert {file.suffix for file in (tmp_path / "cache").iterdir()} == {".npy"}

@@ -97,6 +97,7 @@ def test_ends_of_documents_in_a_whole_text(shares: tuple[float, float], document
     """Between two parts no end-of-text token stands."""
     corpus = load_corpus(str(documents), load_tokenizer("gpt2"), tmp_path, split=Split(*shares))
     data = {"validation_share": shares[0], "test_share": shares[1], "column": "text"}
+    data |= dict.fromkeys(("name", "split", "dtype", "document_separator"))
     known = {"vocabulary": corpus.vocabulary, "config": {"data": data}, "data_sha256": corpus.sha256}
     text = other_text(cast(Any, SimpleNamespace(**known)), str(documents))
     assert text.ends is not None

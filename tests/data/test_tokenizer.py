@@ -1,26 +1,20 @@
-"""Texts by character and by byte, and texts in three parts, of which the last decides nothing;
-and data.vocabulary=observed: fewer ids for the same text, and words that it doesn't have."""
+"""Encodings by character and by byte, and data.vocabulary=observed: fewer ids for the same text, and words that it
+doesn't have."""
 
-import argparse
 import json
-import shutil
-import string
 from pathlib import Path
 
 import pytest
 import tiktoken
 import torch
 from common import RunScript, assert_refused, compose_config
-from corpora import SHAKESPEARE, VERDICT
+from corpora import VERDICT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from poslab import load
-from poslab.config.files import find_files, fingerprint, text_name
-from poslab.config.schema import DataConfig
 from poslab.data.corpus import Corpus, Split, load_corpus
-from poslab.data.module import TextDataModule
-from poslab.data.tokenizer import Bytes, Characters, Vocabulary, load_tokenizer, observed_ids
+from poslab.data.tokenizer import Vocabulary, load_tokenizer, observed_ids
 from poslab.errors import SettingError
 from poslab.evaluation.files import own_text
 from poslab.evaluation.losses import sliding_losses
@@ -28,85 +22,6 @@ from poslab.runs.checkpoint import load_checkpoint
 from poslab.training.train import train
 
 QUICK = ("experiment=smoke", "trainer=cpu", "trainer.max_epochs=1", "sample.new_tokens=0", "data.batch_size=4")
-ODD = {
-    "one character": "aaaa" * 40,
-    "beyond the first plane": "😀 👨‍👩‍👧 𝔘 漢\ufeff" * 20,
-    "many characters": "".join(map(chr, range(0x4E00, 0x5200))),
-    "no place to cut": "x" * 300 + "é" * 300,
-}
-
-
-def by_characters(text: str) -> list[int]:
-    ids = {c: number for number, c in enumerate(sorted(set(text)))}
-    return [ids[c] for c in text]
-
-
-def test_shakespeare_has_65_characters(tmp_path: Path) -> None:
-    config = compose_config("data=shakespeare_characters", f"data.cache_dir={tmp_path}").data
-    assert isinstance(config, DataConfig)
-    data = TextDataModule(config, 256, 1)
-    text = SHAKESPEARE.read_text()
-    assert data.vocabulary.size == len(set(text)) == 65
-    assert data.vocabulary.decode(range(65)) == "\n !$&',-.3:;?" + string.ascii_uppercase + string.ascii_lowercase
-    assert data.description.endswith("1,003,854 training and 111,540 validation characters")
-    opening = data.corpus.train[:200].tolist()
-    assert data.vocabulary.decode(opening) == text[:200]
-    assert data.vocabulary.encode(text[:200]) == opening
-
-
-def test_the_library_of_python_is_a_text_by_its_contents(tmp_path: Path) -> None:
-    config = compose_config("data=python_library").data
-    assert isinstance(config, DataConfig)
-    files = find_files(config.path)
-    assert Path(argparse.__file__) in files
-    assert files == sorted(files)
-    assert {file.parent for file in files} == {Path(argparse.__file__).parent}  # and nothing that was installed
-    for file in files:
-        shutil.copy(file, tmp_path)
-    assert fingerprint(f"{tmp_path}/*.py") == fingerprint(config.path)
-    assert (text_name(config.path), text_name(f"{tmp_path}/*.py")) == (
-        "python_library",
-        f"{len(files)} files of {tmp_path}/*.py",
-    )
-    (tmp_path / "argparse.py").write_text("another version")
-    assert fingerprint(f"{tmp_path}/*.py") != fingerprint(config.path)
-
-
-@pytest.mark.parametrize("piece", [7, 1 << 20])
-@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
-def test_odd_texts(text: str, piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poslab.data.pieces._PIECE", piece)
-    monkeypatch.setattr("poslab.data.corpus.in_order", map)
-    (tmp_path / "text.txt").write_bytes(text.encode())
-    path = str(tmp_path / "text.txt")
-    split = int(0.9 * len(text))
-    found = load_corpus(path, Characters(), tmp_path / "cache", observed_only=True)
-    assert [*found.train.tolist(), *found.validation.tolist()] == by_characters(text)
-    assert len(found.train) == split
-    found = load_corpus(path, Bytes(), tmp_path / "cache")
-    assert (found.train.tolist(), found.validation.tolist()) == ([*text[:split].encode()], [*text[split:].encode()])
-    assert found.vocabulary.size == 256
-
-
-@pytest.mark.parametrize("content", [bytes(range(256)), b"\xef\xbb\xbfBOM", b"cut \xe6\xbc"])
-def test_bytes_are_those_of_the_file(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "binary").write_bytes(content)
-    found = load_corpus(str(tmp_path / "binary"), Bytes(), tmp_path / "cache")
-    assert found.vocabulary.decode_bytes([*found.train.tolist(), *found.validation.tolist()]) == content
-
-
-@pytest.mark.parametrize(
-    ("encoding", "content", "problem"),
-    [
-        ("characters", b"a" * 20, "the validation part of text.txt has only 2 characters; up to 1 would fit"),
-        ("bytes", b"a", "the training part of text.txt has only 0 bytes; no context would fit"),
-    ],
-)
-def test_what_cannot_be_trained_on(encoding: str, content: bytes, problem: str, tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_bytes(content)
-    config = DataConfig(str(tmp_path / "text.txt"), encoding, cache_dir=str(tmp_path / "cache"))
-    with pytest.raises(SettingError, match=problem):
-        TextDataModule(config, 16, 1)
 
 
 @pytest.mark.parametrize(
@@ -137,24 +52,6 @@ def test_a_run_by_byte_reads_anything(run_script: RunScript, tmp_path: Path) -> 
     train(compose_config(*QUICK, f"data.path={tmp_path / 'binary'}", "data.encoding=bytes", f"run_dir={folder}"))
     code, output, _ = run_script("generate", f"ckpt={folder}", "prompt=Käse", "max_new_tokens=2", "top_k=1")
     assert (code, output[:4]) == (0, "Käse")
-
-
-# Three parts
-
-
-def test_the_parts_of_a_text(tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("0123456789" * 10)
-    path = str(tmp_path / "text.txt")
-    found = load_corpus(path, Characters(), tmp_path / "cache", True, Split(validation=0.2, test=0.1))
-    lengths = [len(part) for part in (found.train, found.validation, found.test)]
-    assert lengths == [70, 20, 10]
-    assert torch.cat([found.train, found.validation, found.test]).tolist() == [*range(10)] * 10
-    assert found.held_out == ("test", found.test)
-    again = load_corpus(path, Characters(), tmp_path / "cache", True, Split(validation=0.1, test=0.1))
-    assert (len(again.train), len(again.validation)) == (80, 10)
-    usual = load_corpus(path, Characters(), tmp_path / "cache", True)
-    assert (len(usual.train), len(usual.validation), len(usual.test)) == (90, 10, 0)
-    assert usual.held_out[0] == "validation"
 
 
 def test_the_test_part_is_what_is_reported(tmp_path: Path) -> None:
@@ -190,10 +87,6 @@ def verdict(gpt2: tiktoken.Encoding, tmp_path_factory: pytest.TempPathFactory) -
     return load_corpus(str(VERDICT), gpt2, tmp_path_factory.mktemp("cache"), observed_only=True)
 
 
-def cached(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-
-
 def test_the_verdict_has_1417_tokens(verdict: Corpus, gpt2: tiktoken.Encoding) -> None:
     text = VERDICT.read_text()
     split = int(0.9 * len(text))
@@ -209,20 +102,6 @@ def test_ids_of_a_long_text_are_found_in_pieces() -> None:
     tokens[[5, 2**20, 2**20 + 1, -1]] = torch.tensor([40_000, 7, 50_256, 9], dtype=torch.int32)
     assert observed_ids(tokens).tolist() == [0, 7, 9, 40_000, 50_256]
     assert observed_ids(torch.empty(0, dtype=torch.int32)).tolist() == []
-
-
-def test_second_load_reads_the_files_of_the_first(
-    gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = load_corpus(str(VERDICT), gpt2, tmp_path, observed_only=True)
-    files = cached(tmp_path)
-    assert len(files) == 4
-    monkeypatch.setattr("poslab.data.token_cache.GrowingFiles", None)
-    monkeypatch.setattr(Vocabulary, "narrow", None)
-    again = load_corpus(str(VERDICT), gpt2, tmp_path, observed_only=True)
-    assert torch.equal(first.train, again.train)
-    assert torch.equal(first.validation, again.validation)
-    assert cached(tmp_path) == files
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,13 @@
 """Texts and corpora of documents that several test files read, and writers of each format."""
 
+import bz2
+import csv
 import gzip
+import io
 import json
-from collections.abc import Callable
+import lzma
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,57 +20,66 @@ SHAKESPEARE = REPOSITORY / "data" / "tinyshakespeare.txt"
 DOCUMENTS = [
     "The first one.",
     " begins with a space",
-    "Schöne Grüße, 世界 😀\n\nnew paragraph\r\n",
+    "Schöne Grüße, 世界 😀\n\nnew paragraph\n",
     "ends in <|endoftext|>",
     "a" * 3000,
     *(f"Number {number} says {'word ' * (number % 7)}" for number in range(25)),
 ]
 
 
-def as_lines(documents: list[str], column: str = "text") -> bytes:
+def as_lines(documents: Sequence[str], column: str = "text") -> bytes:
     return "".join(json.dumps({"id": 1, column: text}) + "\n" for text in documents).encode()
 
 
-def write_jsonl(file: Path, documents: list[str]) -> Path:
-    file.write_bytes(as_lines(documents))
-    return file
+def as_csv(documents: Sequence[str], separator: str = ",") -> bytes:
+    written = io.StringIO()
+    csv.writer(written, delimiter=separator).writerows([("id", "text"), *(("1,5", text) for text in documents)])
+    return written.getvalue().encode()
 
 
-def write_gz(file: Path, documents: list[str]) -> Path:
-    file.write_bytes(gzip.compress(as_lines(documents)))
-    return file
+def as_zst(content: bytes) -> bytes:
+    compress = pytest.importorskip("zstandard").ZstdCompressor().compress
+    return compress(content[:100]) + compress(content[100:])  # two frames
 
 
-def write_zst(file: Path, documents: list[str]) -> Path:
-    zstandard = pytest.importorskip("zstandard")
-    lines, compress = as_lines(documents), zstandard.ZstdCompressor().compress
-    file.write_bytes(compress(lines[:100]) + compress(lines[100:]))  # two frames
-    return file
-
-
-def write_parquet(file: Path, documents: list[str]) -> Path:
+def write_parquet(file: Path, documents: Sequence[str]) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     table = pyarrow.table({"id": range(len(documents)), "text": documents})
     pytest.importorskip("pyarrow.parquet").write_table(table, file, row_group_size=7)
-    return file
 
 
-def write_dataset(file: Path, documents: list[str]) -> Path:
-    datasets = pytest.importorskip("datasets")
-    datasets.Dataset.from_dict({"text": documents}).save_to_disk(file, num_shards=2)
-    return file
+def data_set(documents: Sequence[str]):
+    return pytest.importorskip("datasets").Dataset.from_dict({"text": documents})
 
 
-WRITERS: dict[str, Callable[[Path, list[str]], Path]] = {
-    "c.jsonl": write_jsonl,
-    "c.jsonl.gz": write_gz,
-    "c.jsonl.zst": write_zst,
+def write_arrow(file: Path, documents: Sequence[str]) -> None:
+    data_set(documents).save_to_disk(saved := file.with_suffix(".saved"))
+    next(saved.glob("*.arrow")).rename(file)
+    shutil.rmtree(saved)
+
+
+def write(encode: Callable[[Sequence[str]], bytes]) -> Callable[[Path, Sequence[str]], object]:
+    return lambda file, documents: file.write_bytes(encode(documents))
+
+
+WRITERS: dict[str, Callable[[Path, Sequence[str]], object]] = {
+    "c.jsonl": write(as_lines),
+    "c.ndjson": write(as_lines),
+    "lines.json": write(as_lines),
+    "array.json": write(lambda documents: json.dumps([{"text": text} for text in documents], indent=1).encode()),
+    "c.json.gz": write(lambda documents: gzip.compress(as_lines(documents))),
+    "c.jsonl.zst": write(lambda documents: as_zst(as_lines(documents))),
+    "c.jsonl.xz": write(lambda documents: lzma.compress(as_lines(documents))),
+    "c.csv": write(as_csv),
+    "excel.csv": write(lambda documents: b"\xef\xbb\xbf" + as_csv(documents, ";")),
+    "c.tsv.bz2": write(lambda documents: bz2.compress(as_csv(documents, "\t"))),
     "c.parquet": write_parquet,
-    "dataset": write_dataset,
+    "c.arrow": write_arrow,
+    "saved": lambda file, documents: data_set(documents).save_to_disk(file, num_shards=2),
 }
 
 
-def joined(documents: list[str], gpt2: tiktoken.Encoding) -> list[int]:
+def joined(documents: Sequence[str], gpt2: tiktoken.Encoding) -> list[int]:
     """Tokenise each document alone; the end-of-text token stands between them."""
     tokens: list[int] = []
     for text in documents:
@@ -73,9 +87,7 @@ def joined(documents: list[str], gpt2: tiktoken.Encoding) -> list[int]:
     return tokens[:-1]
 
 
-def llm_c(
-    tokens: list[int], magic: int = 20240520, version: int = 1, dtype: str = "<u2", count: int | None = None
-) -> bytes:
+def llm_c(tokens: list[int], magic: int = 20240520, dtype: str = "<u2", count: int | None = None) -> bytes:
     header = np.zeros(256, "<i4")
-    header[:3] = magic, version, len(tokens) if count is None else count
+    header[:3] = magic, 1, len(tokens) if count is None else count
     return header.tobytes() + np.array(tokens, dtype).tobytes()

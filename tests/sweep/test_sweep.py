@@ -31,8 +31,9 @@ from runs_to_resume import assert_same_weights
 
 from hydra_plugins.poslab_sweeper.sweeper import overrides_of_jobs
 from poslab.config.contrasts import ALL, checked_contrasts, parse_contrast
+from poslab.config.corpora import fingerprint
 from poslab.config.fields import NOT_IDENTITY
-from poslab.config.files import CONFIGS, fingerprint
+from poslab.config.files import CONFIGS
 from poslab.config.train import TrainConfig
 from poslab.errors import UserError
 from poslab.runs.code import fingerprints

@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import torch
 
-from poslab.config.files import BUNDLED_DATA, default_cache_dir, fingerprint
+from poslab.config.files import BUNDLED_DATA, default_cache_dir, file_sha256
 from poslab.config.nodes import schemes
 from poslab.config.schemes import parse_scheme
 from poslab.errors import SettingError
@@ -83,7 +83,7 @@ def _data() -> dict[str, str]:
 
 def _check(name: str, sha256: str) -> str:
     try:
-        same = fingerprint(str(BUNDLED_DATA / name)) == sha256
+        same = file_sha256(BUNDLED_DATA / name, "data", name) == sha256
     except SettingError as error:
         return error.problem
     return "as published" if same else "CHANGED: not the file that poslab came with"

@@ -111,7 +111,8 @@ def _settings_near(option: str) -> list[str]:
 _SHOWING = ("-h", "--help", "--hydra-help", "--version", "--cfg", "--resolve", "-sc", "--shell-completion")
 _FLAGS = ("-m", "--multirun", "--config-dir", *_SHOWING)
 _TEXT = "sample.prompt"  # always plain text
-_PATHS = ("run_dir", "resume", "data.path", "data.cache_dir")  # plain text wherever Hydra can't read them
+# Plain text wherever Hydra can't read them.
+_PATHS = ("run_dir", "resume", "data.path", "data.cache_dir", "data.split", "data.document_separator")
 
 
 def parse_arguments(arguments: list[str]) -> Namespace:

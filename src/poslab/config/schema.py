@@ -14,8 +14,9 @@ import tiktoken
 from omegaconf import OmegaConf
 
 from poslab.config.contrasts import Contrast, Published
+from poslab.config.corpora import absolute, check_corpus, python_library, text_name
 from poslab.config.fields import Limited, Role, setting
-from poslab.config.files import BUNDLED_DATA, check_corpus, find_files, python_library, text_name
+from poslab.config.files import BUNDLED_DATA
 from poslab.config.limits import MOST_REMEMBERED, MOST_THREADS
 from poslab.errors import SettingError, UserError, require_at_least, require_one_of
 from poslab.metric import LAST_TOKENS_LOSS, LOSS, PERPLEXITY
@@ -85,6 +86,10 @@ class DataConfig(Limited):
     path: str = setting(role=Role.LOCATION)
     encoding: str = "gpt2"
     column: str = "text"
+    name: str | None = None
+    split: str | None = None
+    dtype: str | None = setting(None, choices=("uint16", "uint32"))
+    document_separator: str | None = None
     vocabulary: str = setting("full", choices=("full", "observed"))
     validation_share: float = setting(0.1, above=0, below=1)
     test_share: float = setting(0.0, least=0, below=1)
@@ -102,13 +107,14 @@ class DataConfig(Limited):
     longest_text: ClassVar[int | None] = None  # of training, in tokens; None: a whole context
 
     @property
-    def name(self) -> str:
+    def title(self) -> str:
+        """Name in summaries."""
         return text_name(self.path)
 
     @property
     def node(self) -> dict[str, Any]:
         """The settings in plain values; by the absolute path, because a run may be resumed in another folder."""
-        return asdict(self) | {"path": os.path.abspath(os.path.expanduser(self.path))}
+        return asdict(self) | {"path": absolute(self.path)}
 
     def check(self, context_length: int, positions: int | None, remembers: bool = False) -> None:
         """Raise SettingError where a model that remembers would not read on where it was."""
@@ -134,7 +140,10 @@ class DataConfig(Limited):
         if self.order == "stream" and self.stride is not None:
             problem = "must be null, also where the data's default isn't: data.order=stream reads window after window"
             raise SettingError("stride", self.stride, problem)
-        check_corpus(self.path, find_files(self.path), self.column, self.encoding)
+        if self.document_separator == "":
+            raise SettingError("document_separator", "", "must be the text between two documents, or null")
+        options = {"column": self.column, "dtype": self.dtype, "document_separator": self.document_separator}
+        check_corpus(self.path, self.encoding, **options, name=self.name)
 
 
 @dataclass

@@ -62,7 +62,7 @@ class TrainConfig:
     @cached_property
     def data_name(self) -> str:
         """Name of the data in summaries."""
-        return self.data.name
+        return self.data.title
 
     @property
     def text_path(self) -> str | None:

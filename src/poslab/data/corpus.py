@@ -1,31 +1,35 @@
-"""Corpora as arrays of token ids: a text or documents, with parts to train on, to validate and to test.
+"""Corpora as arrays of token ids, with parts to train on, to validate and to test.
 
-Both go the same way: read in pieces (pieces.py), tokenised on all processors into one file of tokens and one of the
-ends of documents (token_cache.py), memory-mapped, and cut into parts.
+A text is tokenised by tiktoken (text.py), documents of any other format by Hugging Face's datasets (documents.py), once
+for each encoding: token ids are kept as .npy files in the cache and memory-mapped.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice, pairwise
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from filelock import FileLock
+from tiktoken_ext.openai_public import ENDOFTEXT
 from torch import Tensor
 
-from poslab.config.files import Kind, default_cache_dir, find_files, fingerprint, kind_of, text_name
+from poslab.config.corpora import HUB, chosen_parts, corpus_format, find_files, fingerprint, parts_at, text_name
+from poslab.config.files import UNFINISHED, appearing_whole, default_cache_dir
 from poslab.config.schema import DataConfig
-from poslab.data.pieces import Encoded, Piece, Source, document_pieces, read_text, text_pieces
-from poslab.data.token_cache import GrowingFiles, in_order, read_or_make, write_all
-from poslab.data.token_stream import read_token_files
-from poslab.data.tokenizer import Bytes, Encoding, Vocabulary, encode, end_token, load_tokenizer, observed_ids
-from poslab.errors import SettingError
+from poslab.data.documents import load_repository, tokenised_documents
+from poslab.data.text import Encoded, read_text, separated_documents, text_pieces, token_documents
+from poslab.data.tokenizer import Bytes, Encoding, Vocabulary, end_token, load_tokenizer, observed_ids
+from poslab.errors import SettingError, UserError
 
-_LAYOUT = "4"  # part of every cache key; another number wherever the same corpus would give other files
-_BLOCK = 1 << 20  # tokens renumbered at a time
+_LAYOUT = "5"  # part of every cache key; another number wherever the same corpus would give other files
+_MUCH = 20 << 20  # bytes that take a while
+_PARTS = ("train", "validation", "test")
 
 
 class Split(NamedTuple):
@@ -60,13 +64,20 @@ class Corpus:
         return ("test", self.test) if len(self.test) else ("validation", self.validation)
 
 
+def reading(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `load_corpus` that say how a corpus is read, from the settings of a run's data."""
+    names = {"name": "name", "only": "split", "dtype": "dtype", "separator": "document_separator", "column": "column"}
+    return {argument: data[setting] for argument, setting in names.items()}
+
+
 def corpus_of(config: DataConfig) -> Corpus:
     """Return the text of a run. Raises as `load_corpus` does, by the names of settings on the command line."""
     cache_dir = Path(config.cache_dir) if config.cache_dir else default_cache_dir()
     split = Split(config.validation_share, config.test_share)
     try:
         tokenizer = load_tokenizer(config.encoding)
-        return load_corpus(config.path, tokenizer, cache_dir, config.vocabulary == "observed", split, config.column)
+        observed = config.vocabulary == "observed"
+        return load_corpus(config.path, tokenizer, cache_dir, observed, split, **reading(vars(config)))
     except SettingError as error:
         raise error.prefixed("data") from error
 
@@ -78,107 +89,187 @@ def load_corpus(
     observed_only: bool = False,
     split: Split = USUAL,
     column: str = "text",
+    *,
+    name: str | None = None,
+    only: str | None = None,
+    dtype: str | None = None,
+    separator: str | None = None,
 ) -> Corpus:
-    """Return the text at `path`, tokenised now or before. The end-of-text token, where the encoding has one, stands
-    between documents, and between the files of a folder or glob, but never between parts.
+    """Return the corpus at `path`, tokenised now or before. The end-of-text token, where the encoding has one, stands
+    between documents, and between the files of a text, but never between parts.
 
-    A text is cut into parts by its characters, before it is tokenised; documents by their number, a single one by its
-    tokens. observed_only: renumber the ids that occur, of all parts together. Raises SettingError
-    for a text that is missing, empty, not UTF-8 or changing, UserError where the cache can't be written.
+    Splits that the files or the data set name are the parts; what they don't name is cut from the end of `train`, a
+    text by its characters, before it is tokenised, documents by their number, a single one by its tokens.
+    observed_only: renumber the ids that occur, of all parts together. column: of documents. name: of a data set's
+    configuration. only: the split that is all of the corpus, or `all`. dtype: of a .bin. separator: what divides a text
+    into documents. Raises SettingError for a text that is missing, empty, damaged or changing, UserError where the
+    cache can't be written.
     """
-    sha256, files = fingerprint(path), find_files(path)
-    source = Source(path, files, kind_of(path, files, tokenizer.name), column, sha256)
-    shares = (1 - split.test - split.validation, 1 - split.test, 1)  # up to which a part goes
-    tokens, ends, *of_text = _tokenised(source, tokenizer, shares, cache_dir)
+    kind, sha256 = corpus_format(path, tokenizer.name), fingerprint(path, name)
+    if kind == "repository":
+        contents = load_repository(path, name, only, cache_dir / "datasets")
+    else:
+        contents = chosen_parts(path, parts_at(path), only)
+    if split.test and "test" in contents:
+        raise SettingError("test_share", split.test, f"{path} has a test split of its own; leave it at 0")
+    test, validation = (0 if part in contents else getattr(split, part) for part in ("test", "validation"))
+    shares = (1 - test - validation, 1 - test, 1)  # up to which the parts go of what is cut
+    key = f"{_LAYOUT} {kind} {column} {name} {only} {dtype} {separator} {tokenizer.name} {sha256}"
+
+    def kept(make: Callable[..., Iterator[Encoded]], content: Any, *own: Any, **settings: Any) -> tuple[Tensor, Tensor]:
+        def checked() -> Iterator[Encoded]:
+            _announce(path)
+            yield from make(path, content, tokenizer, *own, **settings)
+            if not path.startswith(HUB) and fingerprint(path) != sha256:
+                raise SettingError("path", path, "the text changed while it was read; start again once it is complete")
+
+        return _kept(_file(cache_dir, f"{key} {part} {own}"), _smallest_type(tokenizer.n_vocab), checked)
+
+    parts: dict[str, tuple[Tensor, Tensor]] = {}
+    for part, content in contents.items():
+        names, own_shares = (_PARTS, shares) if part in ("", "train") else ((part,), (1,))
+        if kind == "txt" and separator is None:  # cut before it is tokenised, documents after it
+            length = _characters(path, content, isinstance(tokenizer, Bytes))
+            stops = [0, *(int(share * length) for share in own_shares)]
+            cuts = [kept(text_pieces, content, *cut) for cut in pairwise(stops)]
+        else:
+            if kind == "txt":
+                whole = kept(separated_documents, content, separator=separator)
+            elif kind == "bin":
+                whole = kept(token_documents, content, dtype=dtype)
+            else:
+                folder = _file(cache_dir, f"{key} {part}").with_suffix(".datasets")
+                whole = kept(tokenised_documents, content, kind=kind, column=column, folder=folder)
+            if not len(whole[1]):
+                raise SettingError("path", path, "the text is empty")
+            cuts = _cut(*whole, own_shares, len(end_token(tokenizer)))
+        parts |= dict(zip(names, cuts, strict=True))
     vocabulary = Vocabulary(tokenizer)
     if observed_only:
-        vocabulary = Vocabulary(tokenizer, observed_ids(tokens))
-        tokens = _renumbered(tokens, vocabulary, _cache_file(cache_dir, source, tokenizer, shares, "observed"))
-    ending = len(end_token(tokenizer))
-    documents: int | None
-    if of_text:
-        documents, bounds = len(files) if len(files) > 1 else None, list(pairwise([0, *of_text[0].tolist()]))
-    else:
-        documents, bounds = len(ends), _parts(len(tokens), ends, shares, ending)
-    train, validation, test = (tokens[start:stop] for start, stop in bounds)
-    ends_of = [_ends_within(ends, start, stop + ending) for start, stop in bounds]
-    by_part = dict(zip(("train", "validation", "test"), ends_of, strict=True))
-    return Corpus(text_name(path), sha256, vocabulary, train, validation, test, documents, by_part)
+        ids = torch.cat([observed_ids(tokens) for tokens, _ in parts.values()])
+        vocabulary = Vocabulary(tokenizer, observed_ids(ids))
+        parts = {part: (_renumbered(tokens, vocabulary), ends) for part, (tokens, ends) in parts.items()}
+    documents: int | None = sum(len(ends) for _, ends in parts.values())
+    if kind == "txt" and separator is None:
+        files = sum(map(len, contents.values()))
+        documents = files if files > 1 else None
+    tokens = {part: parts[part][0] for part in _PARTS}
+    ends = {part: parts[part][1] for part in _PARTS}
+    return Corpus(text_name(path), sha256, vocabulary, documents=documents, ends=ends, **tokens)
 
 
-def _parts(tokens: int, ends: Tensor, shares: Sequence[float], ending: int) -> list[tuple[int, int]]:
-    """Return where the parts of a corpus begin and end in its tokens, if each has a share of the documents; the
-    `ending` tokens after the last document of a part, which part it from the next, are in none."""
+@cache
+def _announce(path: str) -> None:
+    """Print once that a large text is tokenised, where no bar shows it."""
+    size = 0 if path.startswith(HUB) else sum(file.stat().st_size for file in find_files(path))
+    if size > _MUCH and not sys.stderr.isatty():
+        print(f"tokenising {size / 1e6:,.0f} MB, once for this text and encoding ...", flush=True)
+
+
+def _characters(path: str, files: Sequence[Path], binary: bool) -> int:
+    """Return the number of characters of a text. Prints how many marks of documents' ends are read as text."""
+    length, marks, tail = 0, 0, ""
+    for file in files:
+        for block in read_text(path, file, binary):
+            length += len(block)
+            marks += (tail + block).count(ENDOFTEXT)
+            tail = (tail + block)[1 - len(ENDOFTEXT) :]
+    if not length:
+        raise SettingError("path", path, "the text is empty")
+    if marks:
+        setting = f"data.document_separator='{ENDOFTEXT}' would end documents there"
+        print(
+            f"data     {text_name(path)} has {ENDOFTEXT} {marks:,} times, read as ordinary text; {setting}", flush=True
+        )
+    return length
+
+
+def _cut(tokens: Tensor, ends: Tensor, shares: Sequence[float], ending: int) -> list[tuple[Tensor, Tensor]]:
+    """Return tokens and ends of parts that have these shares of the documents, without the `ending` tokens that part
+    their last document from the next; a single document is cut inside."""
     if len(ends) == 1:
-        return list(pairwise([0, *(int(share * (tokens - ending)) for share in shares)]))
-    documents = [0, *(int(share * len(ends) + 1e-9) for share in shares)]  # 1 - 0.1 - 0.8 of ten is one
-    bounds = [int(ends[number - 1]) if number else 0 for number in documents]
-    return [(start, max(start, stop - ending)) for start, stop in pairwise(bounds)]
+        stops = [int(share * (len(tokens) - ending)) + ending for share in shares]
+    else:
+        documents = [int(share * len(ends) + 1e-9) for share in shares]  # 1 - 0.1 - 0.8 of ten is one
+        stops = [int(ends[number - 1]) if number else 0 for number in documents]
+    parts, start = [], 0
+    for stop in stops:
+        last = max(start, stop - ending)
+        first, after = torch.searchsorted(ends, torch.tensor([start, last + ending]), right=True).tolist()
+        parts.append((tokens[start:last], ends[first:after] - start))
+        start = last if len(ends) == 1 else stop
+    return parts
 
 
-def _ends_within(ends: Tensor, start: int, stop: int) -> Tensor:
-    """Return those of the ascending ends after `start` and up to `stop`, counted from `start`."""
-    first, last = torch.searchsorted(ends, torch.tensor([start, stop]), right=True).tolist()
-    return ends[first:last] - start
+# The cache
 
 
-def _cache_file(cache_dir: Path, source: Source, tokenizer: Encoding, shares: Sequence[float], content: str) -> Path:
-    cuts = shares if source.kind is Kind.TEXT else ""  # documents are cut after they are tokenised
-    key = f"{_LAYOUT} {source.kind.value} {source.column} {cuts} {tokenizer.name} {source.sha256}"
-    return cache_dir / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.{content}"
+def _file(cache_dir: Path, key: str) -> Path:
+    return cache_dir / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
 
 
-def _tokenised(source: Source, tokenizer: Encoding, shares: Sequence[float], cache_dir: Path) -> list[Tensor]:
-    """Return all tokens (N,), of the smallest type that holds them, and where documents end in them, int64; of a text
-    also where its parts end, int64 (3,).
+def _kept(file: Path, dtype: str, make: Callable[[], Iterator[Encoded]]) -> tuple[Tensor, Tensor]:
+    """Return the tokens (N,) that are kept in the file, and where documents end in them, int64 (D,), memory-mapped.
+    Where they are missing or cut they are made, by one process while others wait.
 
-    Raises SettingError for files that can't be read, or change meanwhile, UserError where the cache can't be written.
+    Raises UserError where the folder can't be written, and whatever `make` raises.
     """
-    types = {"tokens": _smallest_type(tokenizer.n_vocab), "ends": torch.int64}
-    if source.kind is Kind.TEXT:
-        types["parts"] = torch.int64
-    files = {name: (_cache_file(cache_dir, source, tokenizer, shares, name), dtype) for name, dtype in types.items()}
-    return read_or_make(files, partial(_tokenise, source, tokenizer, shares))
+    if (found := _read(file)) is not None:
+        return found
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{file}.lock") as lock:
+            try:
+                if (found := _read(file)) is None:
+                    for left in file.parent.glob(f"{file.stem}.*{UNFINISHED}"):  # by a process that was killed
+                        left.unlink()
+                    _write(file, np.dtype(dtype), make())
+                    found = _read(file)
+            finally:
+                Path(lock.lock_file).unlink(missing_ok=True)  # a process that waits looks for the tokens first
+    except OSError as error:
+        problem = f"data.cache_dir={file.parent}: can't be written: {error.strerror or error}; name another"
+        raise UserError(problem) from error
+    assert found is not None
+    return found
 
 
-def _tokenise(source: Source, tokenizer: Encoding, shares: Sequence[float], growing: GrowingFiles) -> None:
-    """Write the tokens of a corpus, from where `growing` was saved on."""
-    if source.kind is Kind.TEXT:
-        total, unit = sum(map(len, read_text(source, isinstance(tokenizer, Bytes)))), " characters"
-        pieces = text_pieces(source, tokenizer, [int(share * total) for share in shares])
-    else:
-        total, unit = sum(file.stat().st_size for file in source.files), "B"
-        pieces = document_pieces(source)
-    encoded: Iterator[Encoded]
-    if source.kind is Kind.TOKENS:
-        encoded = islice(read_token_files(source, tokenizer), growing.read, None)
-    else:
-        encoded = in_order(partial(encode_piece, tokenizer), islice(pieces, growing.read, None))
-    write_all(growing, encoded, total, unit)
-    if not growing.items("tokens"):
-        raise SettingError("path", source.path, "the text is empty")
-    if fingerprint(source.path) != source.sha256:
-        problem = "the text changed while it was read; start again once it is complete"
-        raise SettingError("path", source.path, problem)
+def _read(file: Path) -> tuple[Tensor, Tensor] | None:
+    try:
+        # Copy-on-write, as torch warns of arrays that can't be written to.
+        tokens, ends = (np.load(of, mmap_mode="c") for of in (file, file.with_suffix(".ends.npy")))
+    except (OSError, ValueError, EOFError):  # there is none yet, or it was cut
+        return None
+    return torch.from_numpy(tokens), torch.from_numpy(ends)
 
 
-def encode_piece(tokenizer: Encoding, piece: Piece) -> Encoded:
-    """Return the tokens of a piece, the end-of-text token after each document, and where those end."""
-    last = end_token(tokenizer) if piece.document_ends else np.array([], np.uint32)
-    tokens = [np.concatenate([encode(tokenizer, text), last]) for text in piece.texts]
-    ends = np.cumsum([len(some) for some in tokens]) if piece.document_ends else np.array([])
-    return Encoded(np.concatenate(tokens), ends, piece.read, piece.part_ends)
+def _write(file: Path, dtype: np.dtype[Any], pieces: Iterator[Encoded]) -> None:
+    def write_header(length: int) -> None:  # which leaves place for a longer number
+        header = {"descr": dtype.str, "fortran_order": False, "shape": (length,)}
+        np.lib.format.write_array_header_1_0(opened, header)
+
+    length, ends = 0, [np.array([], np.int64)]
+    with appearing_whole(file) as unfinished, unfinished.open("wb") as opened:
+        write_header(0)
+        for piece in pieces:
+            ends.append(piece.ends + length)
+            opened.write(piece.tokens.astype(dtype).tobytes())
+            length += len(piece.tokens)
+        opened.seek(0)
+        write_header(length)
+        # The tokens appear last, so that ends are there wherever tokens are.
+        with (
+            appearing_whole(file.with_suffix(".ends.npy")) as unfinished_ends,
+            unfinished_ends.open("wb") as opened_ends,
+        ):
+            np.save(opened_ends, np.concatenate(ends))
 
 
-def _renumbered(tokens: Tensor, vocabulary: Vocabulary, file: Path) -> Tensor:
-    """Return the tokens as ids of the vocabulary, kept in a file."""
-
-    def make(growing: GrowingFiles) -> None:
-        for piece in tokens.split(_BLOCK):
-            growing.append("tokens", vocabulary.narrow(piece).numpy())
-
-    return read_or_make({"tokens": (file, _smallest_type(vocabulary.size))}, make)[0]
+def _renumbered(tokens: Tensor, vocabulary: Vocabulary) -> Tensor:
+    """Return the tokens as ids of the vocabulary, of the smallest type; a piece at a time, as copies are wider."""
+    dtype = getattr(torch, _smallest_type(vocabulary.size))
+    return torch.cat([vocabulary.narrow(piece).to(dtype) for piece in tokens.split(1 << 20)])
 
 
-def _smallest_type(vocabulary_size: int) -> torch.dtype:
-    return torch.uint16 if vocabulary_size <= 1 << 16 else torch.int32
+def _smallest_type(vocabulary_size: int) -> str:
+    return "uint16" if vocabulary_size <= 1 << 16 else "int32"

@@ -1,145 +1,133 @@
-"""Readers of documents: one document after the other, never a whole file in memory.
+"""Documents of any format but text files, read and tokenised by Hugging Face's datasets."""
 
-Each reader gives a document's text with the bytes of its file that were read by then. One that is empty, or null, is
-left out. Half a surrogate pair, which JSON can write and no byte stands for, becomes U+FFFD, as tiktoken has it.
-"""
-
-import gzip
-import json
-import os
-import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+import csv
+import shutil
+from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from poslab.config.files import suffix
-from poslab.errors import SettingError, first_line, suggestion
+import numpy as np
 
-_BLOCK = 1 << 20  # bytes read at a time
-_ROWS = 64  # of a table at a time: documents may be long
-_END_OF_ARROW = b"\xff\xff\xff\xff\0\0\0\0"  # of a stream
-_SURROGATE = re.compile("[\ud800-\udfff]")
+from poslab.config.corpora import chosen_parts, hugging_face, opened_repository
+from poslab.data.text import Encoded
+from poslab.data.tokenizer import Array, Encoding, encode, end_token
+from poslab.errors import SettingError, UserError, first_line, suggestion
+from poslab.processors import available
 
-Documents = Iterator[tuple[Any, int]]
+_ROWS = 1000  # of documents, which are worth another process
+_PROCESSES = 32  # as fast as rows can be read; more would only take memory
 
 
-def read_documents(path: str, file: Path, column: str) -> Iterator[tuple[str, int]]:
-    """Yield the documents of one of the files at `path`: the text in this column, and the file's bytes read by then.
+def load_repository(path: str, name: str | None, split: str | None, cache_dir: Path) -> dict[str, Sequence[Any]]:
+    """Return the parts of a data set on the Hub, or of a copy of one, as `chosen_parts` has them; split: which it is to
+    be, by the rules of datasets (`train[:10%]`). Raises SettingError."""
+    builder, _ = opened_repository(path, name, cache_dir)
+    try:
+        builder.download_and_prepare()
+        if split is not None:
+            return {"": [builder.as_dataset(split=split)]}
+        loaded = builder.as_dataset()
+    except ValueError as error:
+        raise SettingError("split", split, first_line(error)) from error
+    except Exception as error:
+        raise SettingError("path", path, _reason(error)) from error
+    return chosen_parts(path, {part: [dataset] for part, dataset in loaded.items()}, None)
 
-    Raises SettingError, which names the file and the line or row, for one that is damaged or lacks the column.
+
+def tokenised_documents(
+    path: str, content: Sequence[Any], tokenizer: Encoding, kind: str, column: str, folder: Path
+) -> Iterator[Encoded]:
+    """Yield the tokens of documents, each tokenised alone, with the end-of-text token after it. One that is empty, or
+    null, is left out. Raises SettingError for a file that is damaged, or lacks the column.
+
+    content: files, or data sets. folder: for what datasets keeps until all is tokenised, so that it can be resumed.
     """
     try:
-        for number, (text, read) in enumerate(_READERS[suffix(file)](file, column), start=1):
-            if not isinstance(text, str | None):
-                raise ValueError(f"document {number}: column {column} holds {type(text).__name__}, no text")
-            if text:
-                yield _SURROGATE.sub("\ufffd", text), read
-    except SettingError:
+        parts = content if kind == "repository" else _loaded(path, content, kind, column, folder)
+        if not parts:
+            raise SettingError("path", path, "the text is empty")
+        dataset = hugging_face().concatenate_datasets([part.with_format(None) for part in parts])
+        if column not in dataset.column_names:
+            raise _no_column(path, column, dataset.column_names)
+        feature = dataset.features[column]
+        if (found := getattr(feature, "dtype", type(feature).__name__)) not in ("string", "large_string", "null"):
+            raise SettingError("column", column, f"holds {found} in {path}, no text")
+        for batch in _mapped(dataset, path, column, tokenizer, folder).with_format("arrow").iter(_ROWS):
+            tokens = batch["tokens"].combine_chunks()
+            yield Encoded(tokens.flatten().to_numpy(), np.cumsum(tokens.value_lengths().to_numpy()))
+    except UserError:
+        shutil.rmtree(folder, ignore_errors=True)
         raise
-    except OSError as error:  # those of pyarrow have no strerror
-        raise SettingError("path", path, f"{file} can't be read: {error.strerror or first_line(error)}") from error
-    except (ValueError, EOFError, NotImplementedError) as error:  # as those of pyarrow are
-        raise SettingError("path", path, f"{file}: {first_line(error)}") from error
+    shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lines_of_json(file: Path, column: str) -> Documents:
-    number = 0
-    with file.open("rb") as opened:
-        try:
-            for number, line in enumerate(_DECOMPRESSED[suffix(file)](opened), start=1):
-                if line.strip():
-                    yield _value(line, column, file, number), opened.tell()
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"after line {number}: {error}; the file is damaged or not complete") from error
-
-
-def _value(line: bytes, column: str, file: Path, number: int) -> Any:
-    """Return the column's value in a line. Raises ValueError for no JSON object, SettingError for one without it."""
+def _mapped(dataset: Any, path: str, column: str, tokenizer: Encoding, folder: Path) -> Any:
+    """Return the documents as lists of tokens, by as many processes as are worth it."""
+    library = hugging_face()
+    processes = min(available(), _PROCESSES, len(dataset) // _ROWS)
     try:
-        values = json.loads(line)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"line {number}: is not UTF-8 (byte 0x{error.object[error.start]:02x})") from error
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"line {number}: is no complete JSON ({error}); is the file complete?") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"line {number}: is no JSON object, but {type(values).__name__}")
-    if column not in values:
-        raise _no_column(column, f"{file}, line {number}", list(values))
-    return values[column]
+        return dataset.map(
+            partial(_encode, tokenizer, end_token(tokenizer)),
+            batched=True,
+            batch_size=100,
+            input_columns=column,
+            remove_columns=dataset.column_names,
+            features=library.Features({"tokens": library.List(library.Value("uint32"))}),
+            cache_file_name=str(folder / "tokens.arrow"),
+            new_fingerprint=folder.stem,  # which spares hashing the tokenizer
+            num_proc=processes if processes > 1 else None,
+            desc="tokenising",
+        )
+    except UnicodeDecodeError as error:  # datasets reads the bytes of a .jsonl as they are
+        raise SettingError("path", path, f"a document {_reason(error)}") from error
 
 
-def _no_column(column: str, where: str, known: list[str]) -> SettingError:
-    return SettingError("column", column, f"{where} has no column {column}; {suggestion(column, known)}")
+def _encode(tokenizer: Encoding, ending: Array, texts: Sequence[str | None]) -> dict[str, list[Array]]:
+    return {"tokens": [np.concatenate([encode(tokenizer, text), ending]) for text in texts if text]}
 
 
-def _unzstd(opened: BinaryIO) -> Iterator[bytes]:
-    """Yield lines, frame by frame: the library's reader doesn't tell the end of a file from that of a frame."""
-    zstandard = import_module("zstandard")
-    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
-    frame, rest = None, b""
+def _loaded(path: str, files: Sequence[Path], kind: str, column: str, folder: Path) -> list[Any]:
+    """Return the data sets that files hold, memory-mapped. Raises SettingError, which names the file."""
+    library = hugging_face()
     try:
-        while block := opened.read(_BLOCK // 16):  # all that a block becomes is in memory
-            while block:
-                frame = frame or decompressor.decompressobj()
-                *lines, rest = (rest + frame.decompress(block)).split(b"\n")
-                yield from lines
-                block = frame.unused_data if frame.eof else b""
-                frame = None if frame.eof else frame
-    except zstandard.ZstdError as error:
-        raise EOFError(f"no Zstandard data ({error})") from error
-    if frame is not None:
-        raise EOFError("the Zstandard data ends within a frame")
-    yield rest
+        if kind == "saved":
+            return [library.load_from_disk(str(saved)) for saved in dict.fromkeys(file.parent for file in files)]
+        if empty := [file for file in files if not file.stat().st_size]:
+            raise SettingError("path", path, f"{empty[0]} is empty")
+        settings = _settings_of_csv(path, files[0], column) if kind == "csv" else {}
+        data_files = {"train": [*map(str, files)]}
+        return [*library.load_dataset(kind, data_files=data_files, cache_dir=str(folder), **settings).values()]
+    except UserError:
+        raise
+    except Exception as error:
+        for file in files if len(files) > 1 and kind != "saved" else ():
+            _loaded(path, [file], kind, column, folder)  # which raises for the one that is damaged
+        where = files[0] if len(files) == 1 else path
+        raise SettingError("path", path, f"{where} {_reason(error)}") from error
 
 
-# From an open file to its lines.
-_DECOMPRESSED: dict[str, Callable[[BinaryIO], Iterable[bytes]]] = {
-    ".jsonl": iter,
-    ".jsonl.gz": gzip.open,
-    ".jsonl.zst": _unzstd,
-}
+def _settings_of_csv(path: str, file: Path, column: str) -> dict[str, Any]:
+    """Return how to read a column of text from a .csv, whose values are separated by what separates its header."""
+    with import_module("fsspec").open(str(file), "rt", compression="infer", encoding="utf-8-sig", newline="") as opened:
+        header = opened.readline()
+    found = {separator: next(csv.reader([header], delimiter=separator), []) for separator in ",;\t|"}
+    for separator, columns in found.items():
+        if column in columns:
+            features = hugging_face().Features({column: hugging_face().Value("string")})
+            return {"sep": separator, "usecols": [column], "features": features, "keep_default_na": False}
+    raise _no_column(path, column, max(found.values(), key=len))
 
 
-def _rows_of_parquet(file: Path, column: str) -> Documents:
-    parquet = import_module("pyarrow.parquet")
-    size = file.stat().st_size
-    # In memory are pages, not whole row groups.
-    with parquet.ParquetFile(file, buffer_size=_BLOCK, page_checksum_verification=True) as table:
-        if column not in table.schema_arrow.names:
-            raise _no_column(column, str(file), table.schema_arrow.names)
-        batches = table.iter_batches(_ROWS, columns=[column])
-        rows = (batch.column(0).to_pylist() for batch in batches)
-        yield from _rows(rows, size / max(1, table.metadata.num_rows))
+def _no_column(path: str, column: str, known: Sequence[str]) -> SettingError:
+    return SettingError("column", column, f"{path} has no column {column}; {suggestion(column, known)}")
 
 
-def _rows_of_dataset(file: Path, column: str) -> Documents:
-    table = import_module("datasets").Dataset.from_file(str(file)).with_format(None)
-    with file.open("rb") as opened:
-        opened.seek(-len(_END_OF_ARROW), os.SEEK_END)
-        if opened.read() != _END_OF_ARROW:  # a lack that its reader doesn't notice
-            raise ValueError("has no mark of its end; the file is damaged or not complete")
-    if column not in table.column_names:
-        raise _no_column(column, str(file), table.column_names)
-    batches = table.select_columns([column]).iter(_ROWS)
-    yield from _rows((batch[column] for batch in batches), file.stat().st_size / max(1, len(table)))
-
-
-def _rows(batches: Iterable[list[Any]], bytes_of_row: float) -> Documents:
-    number = 0
-    try:
-        for number, value in enumerate(chain.from_iterable(batches), start=1):
-            yield value, int(number * bytes_of_row)
-    except (ValueError, OSError) as error:
-        raise ValueError(f"after row {number}: {first_line(error)}; the file is damaged or not complete") from error
-
-
-_READERS: dict[str, Callable[[Path, str], Documents]] = {
-    ".jsonl": _lines_of_json,
-    ".jsonl.gz": _lines_of_json,
-    ".jsonl.zst": _lines_of_json,
-    ".parquet": _rows_of_parquet,
-    ".arrow": _rows_of_dataset,
-}
+def _reason(error: BaseException) -> str:
+    """Return what the library that datasets called has found, which is the cause of its own error."""
+    while type(error).__module__.startswith("datasets") and error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, UnicodeDecodeError):
+        return f"is not UTF-8 (byte 0x{error.object[error.start]:02x})"
+    return f"can't be read, is it complete? {first_line(error)}"  # type: ignore[arg-type]

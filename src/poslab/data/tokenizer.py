@@ -25,6 +25,7 @@ from torch import Tensor
 from poslab.config.files import BUNDLED_DATA
 from poslab.config.schema import check_encoding
 from poslab.errors import SettingError, suggestion
+from poslab.processors import available
 
 # The hashes that tiktoken itself checks.
 _VOCAB_SHA256 = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
@@ -79,6 +80,14 @@ def encode(tokenizer: Encoding, text: str) -> Array:
     if isinstance(tokenizer, tiktoken.Encoding):
         return tokenizer.encode_to_numpy(text, disallowed_special=())
     return np.array(tokenizer.encode_ordinary(text), np.uint32)
+
+
+def encode_batch(tokenizer: Encoding, texts: Sequence[str]) -> list[Array]:
+    """Return the tokens of each text, uint32 (N,), computed on all processors by tiktoken's encodings."""
+    if isinstance(tokenizer, tiktoken.Encoding):
+        encoded = tokenizer.encode_ordinary_batch([*texts], num_threads=available())
+        return [np.array(tokens, np.uint32) for tokens in encoded]
+    return [encode(tokenizer, text) for text in texts]
 
 
 def end_token(tokenizer: Encoding) -> Array:

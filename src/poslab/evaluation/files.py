@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
-from poslab.config.files import default_cache_dir, fingerprint, write_whole
+from poslab.config.corpora import fingerprint
+from poslab.config.files import default_cache_dir, write_whole
 from poslab.config.limits import MOST_TOKENS
 from poslab.config.nodes import TARGET
 from poslab.config.schemes import parse_task
-from poslab.data.corpus import WHOLE, Corpus, Split, load_corpus
+from poslab.data.corpus import WHOLE, Corpus, Split, load_corpus, reading
 from poslab.data.tokenizer import Vocabulary
 from poslab.errors import SettingError
 from poslab.evaluation.evaluate import evaluate
@@ -60,9 +61,9 @@ def own_text(checkpoint: Checkpoint, path: str | None = None) -> Text:
     vocabulary, data = _vocabulary(checkpoint), checkpoint.config["data"]
     path = path or str(data["path"])
     try:
-        if fingerprint(path) == checkpoint.data_sha256:  # a checkpoint may name any file: no other is tokenised
-            cuts = (vocabulary.observed is not None, _split(data), data["column"])
-            return held_out(load_corpus(path, vocabulary.encoding, default_cache_dir(), *cuts))
+        if fingerprint(path, data["name"]) == checkpoint.data_sha256:  # it may name any file: no other is tokenised
+            cuts = (vocabulary.observed is not None, _split(data))
+            return held_out(load_corpus(path, vocabulary.encoding, default_cache_dir(), *cuts, **reading(data)))
     except (SettingError, OSError) as error:  # OSError: of a name that no system takes
         problem = f"the text it was trained on can't be read ({error}); name one with data_path"
         raise SettingError("ckpt", checkpoint.path, problem) from error
@@ -89,8 +90,10 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
     vocabulary, data = _vocabulary(checkpoint), checkpoint.config["data"]
     try:
         # Cut only where training cut it, too: half words are tokens that the vocabulary has then, and only then.
-        split = _split(data) if fingerprint(path) == checkpoint.data_sha256 else WHOLE
-        corpus = load_corpus(path, vocabulary.encoding, default_cache_dir(), split=split, column=data["column"])
+        same = fingerprint(path, data["name"]) == checkpoint.data_sha256
+        read = reading(data) if same else {"column": data["column"], "dtype": data["dtype"]}
+        split = _split(data) if same else WHOLE
+        corpus = load_corpus(path, vocabulary.encoding, default_cache_dir(), split=split, **read)
         parts = {name: getattr(corpus, name) for name in ("train", "validation", "test")}
         starts = dict(zip(parts, accumulate(map(len, parts.values()), initial=0), strict=False))
         ends = [starts[name] + of_part.clamp(max=len(parts[name])) for name, of_part in corpus.ends.items()]

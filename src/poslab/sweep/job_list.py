@@ -13,8 +13,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from poslab.config.corpora import fingerprint
 from poslab.config.fields import NOT_IDENTITY
-from poslab.config.files import fingerprint, safe_name
+from poslab.config.files import safe_name
 from poslab.config.nodes import given_settings
 from poslab.config.overrides import explain, scheme_name, with_any_scheme
 from poslab.config.train import TrainConfig, parse
@@ -103,7 +104,8 @@ def _recorded(config: TrainConfig) -> tuple[str, dict[str, Any], str, str | None
     """Return what the run will record: the name of its scheme, its settings with what tells apart the weights that it
     begins with, the sha256 of the data, and the fingerprint of the scheme."""
     plain = replace(config, **_initial_fields(config.settings.init_from)).plain
-    data = _text_fingerprint(config.text_path) if config.text_path else task_sha256(config.data)
+    path = config.text_path
+    data = _text_fingerprint(path, getattr(config.data, "name", None)) if path else task_sha256(config.data)
     return config.pos_name, plain, data, fingerprints(config.pos)["scheme_fingerprint"]
 
 

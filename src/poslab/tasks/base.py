@@ -116,6 +116,11 @@ class Task:
     figures: ClassVar[tuple[str, ...]] = tuple(metric.name for metric in SHARES)  # of a validation, beside the loss
 
     @property
+    def title(self) -> str:
+        """Name in summaries."""
+        return self.name
+
+    @property
     def node(self) -> dict[str, Any]:
         """The class and its settings in plain values."""
         return {"_target_": f"{type(self).__module__}.{type(self).__qualname__}"} | asdict(self)
