@@ -12,7 +12,7 @@ from runs_to_resume import TINY
 from poslab.config.files import default_cache_dir
 from poslab.errors import RunStopped
 from poslab.runs.checkpoint_files import save_weights
-from poslab.training.checkpoints import CheckpointFiles
+from poslab.training.resume_points import CheckpointFiles
 from poslab.training.train import train
 
 

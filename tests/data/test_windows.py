@@ -111,7 +111,7 @@ def test_a_large_order_is_no_pattern() -> None:
 def test_a_billion_windows_cost_nothing() -> None:
     tracemalloc.start()
     windows = Shuffled(10**9, seed=1)
-    windows.resume_at(epoch=500, start=10**9 - 5)
+    windows.go_to(epoch=500, start=10**9 - 5)
     last = list(iter(windows))  # list(windows) makes room for as many as there are in all
     first = [index for index, _ in zip(windows, range(5), strict=False)]
     assert tracemalloc.get_traced_memory()[1] < 20e6
@@ -129,7 +129,7 @@ def test_resumes_anywhere(sampler: ResumableSampler) -> None:
     epochs = [list(sampler) for _ in range(4)]
     assert {len(epoch) for epoch in epochs} == {len(sampler)} == {100_000}
     for epoch, start in ((2, 30), (0, 99_999), (3, 0)):
-        sampler.resume_at(epoch, start)
+        sampler.go_to(epoch, start)
         sampler.set_epoch(epoch)  # as Lightning does, which doesn't start the epoch anew
         assert list(sampler) == epochs[epoch][start:]
         assert sampler.epoch == epoch + 1

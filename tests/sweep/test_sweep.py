@@ -597,7 +597,7 @@ def test_an_interrupted_sweep_resumes(kill: signal.Signals, sweep: Sweep, tmp_pa
     if kill == signal.SIGINT:
         assert process.returncode == 130
         assert errors.strip() == "interrupted"
-        assert "the same command resumes from here" in output
+        assert "the same command goes on from here" in output
     for _ in range(100):  # the job's own process ends with its sweep
         if not any(JobFiles(folder).claimed for folder in tmp_path.glob("runs/smoke/absolute-*")):
             break

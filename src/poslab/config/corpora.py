@@ -217,7 +217,7 @@ def text_name(path: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """Return the path of a corpus as it is to be recorded, since a run may be resumed in another folder."""
+    """Return the path of a corpus as it is to be recorded, since a run may go on in another folder."""
     return path if path.startswith(HUB) else os.path.abspath(os.path.expanduser(path))
 
 

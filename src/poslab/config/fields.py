@@ -30,7 +30,7 @@ class Role(Enum):
     ROUNDING = auto()  # how the same sums are computed: other bits, the same up to rounding
     OUTPUT = auto()  # what a run measures, shows and logs of its training, which is the same to the bit
     SPEED = auto()  # where and how fast a run computes, how often it saves
-    COMMAND = auto()  # of the command that starts or resumes a run; never in a run's configuration
+    COMMAND = auto()  # of the command that starts a run; never in a run's configuration
 
 
 # Two runs are the same job of a sweep if they agree in all settings but those with these roles.
@@ -41,7 +41,7 @@ NOT_COMPARED = NOT_IDENTITY | {Role.SCHEME, Role.SEED, Role.ROUNDING}
 NOT_SHOWN = frozenset({Role.OUTPUT, Role.SPEED, Role.COMMAND})
 # The command that repeats a run on another machine has all settings but those with these roles.
 NOT_REPEATED = frozenset({Role.SPEED, Role.COMMAND})
-# Settings with these roles may change when a run resumes. Those of rounding may not, as a resumed run ends with
+# Settings with these roles may change when a run goes on. Those of rounding may not, as it ends with
 # the bits of one that nobody interrupted; they are part of a job's identity, so that a sweep can be over backends.
 MAY_CHANGE = frozenset({Role.LENGTH, Role.LOCATION, Role.OUTPUT, Role.SPEED})
 

@@ -7,7 +7,7 @@ group `pos`, and a task likewise that of the group `data`.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import tiktoken
@@ -76,6 +76,11 @@ class ModelConfig(Limited):
 
         sizes = self.context_length, self.embed_dim, self.num_layers, self.num_heads
         return ModelShape(*sizes, longest_text=self.longest_text)
+
+    @property
+    def shape_with_memory(self) -> ModelShape:
+        """Shape whose context has the tokens that are remembered, too: the distances that a scheme meets."""
+        return replace(self.shape, context_length=self.context_length + self.memory_length)
 
 
 @dataclass

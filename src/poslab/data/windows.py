@@ -1,7 +1,8 @@
 """Windows over one array of tokens, to train on and to measure a loss, and samplers: the order of a run's windows, or
 of the steps of a task, as a function of seed, epoch and count.
 
-Each index is computed from its position in the epoch, so a run resumes anywhere and no order is ever held as a whole.
+Each index is computed from its position in the epoch, so a run can go on from anywhere, and no order is ever
+held as a whole.
 """
 
 import hashlib
@@ -84,7 +85,7 @@ Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 
 class ResumableSampler(Sampler[int]):
     """`count` indices an epoch, in an order known of every epoch, shared by `world_size` processes: each takes every
-    n-th, and all as many. The first `start` of the current epoch are left out: a run that resumes has seen them."""
+    n-th, and all as many. The first `start` of the current epoch are left out, if a run has seen them."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -115,7 +116,7 @@ class ResumableSampler(Sampler[int]):
         if epoch != self.epoch:
             self.epoch, self.start = epoch, 0
 
-    def resume_at(self, epoch: int, start: int) -> None:
+    def go_to(self, epoch: int, start: int) -> None:
         """Make this epoch come next without its first `start` indices; all of it where none would be left."""
         self.epoch, self.start = epoch, start if start < len(self) else 0
 

@@ -20,7 +20,6 @@ from torch import Tensor
 from poslab.config.files import appearing_whole, write_whole
 from poslab.config.train import TrainConfig
 from poslab.data.tokenizer import AnyVocabulary, Symbols
-from poslab.errors import SettingError
 from poslab.runs.folder import RunFolder
 
 SAFETENSORS = ".safetensors"
@@ -104,36 +103,6 @@ def _sha256(description: str, tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def newest_intact(run: RunFolder) -> tuple[Path | None, dict[str, Any], list[str]]:
-    """Return (file, contents, a warning for each damaged file) of the checkpoint that the run resumes from; None and
-    nothing if none was ever written. Raises SettingError if there are some but none can be used."""
-    problems = []
-    for path in (run.last, run.previous):
-        if not path.exists():
-            continue
-        try:
-            content = read_checkpoint(path)
-        except ValueError as error:
-            problems.append(f"{path}: {error}")
-            continue
-        warnings = [f"{problem}; resuming from {path.name}" for problem in problems]
-        return path, content, warnings + _lost_best(run)
-    if problems:
-        problem = "no intact checkpoint is left; without its checkpoints folder the run starts over"
-        raise SettingError("resume", run, f"{'; '.join(problems)}; {problem}")
-    return None, {}, []
-
-
-def _lost_best(run: RunFolder) -> list[str]:
-    """Return a warning if the best weights are damaged."""
-    try:
-        if run.best.exists():
-            read_checkpoint(run.best)
-    except ValueError:
-        return [f"{run.best} is damaged: the best weights so far are lost, unless a later validation loss is lower"]
-    return []
 
 
 def write_start(run: RunFolder, tables: Mapping[str, Tensor]) -> None:

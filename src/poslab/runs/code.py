@@ -100,7 +100,7 @@ def edited(before: Mapping[str, Any], scheme: PositionScheme) -> str:
 
 
 def continued(before: Mapping[str, Any], scheme: PositionScheme) -> dict[str, str | None]:
-    """Return the fingerprints of a run that resumes from `before`: all that it was trained with, joined by "+"."""
+    """Return the fingerprints of a run that goes on from `before`: all that it was trained with, joined by "+"."""
     pairs = {key: (before.get(key, "unknown"), now) for key, now in fingerprints(scheme).items()}
     return {key: earlier if _ends(earlier, now) else f"{earlier}+{now}" for key, (earlier, now) in pairs.items()}
 

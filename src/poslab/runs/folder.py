@@ -30,7 +30,7 @@ class RunFolder:
         self.evaluation = path / EVALUATION  # losses of the best weights by length and position, on the run's own text
         self.checkpoints = path / "checkpoints"
         self.best = self.checkpoints / "best.safetensors"  # the weights of the lowest validation loss
-        self.last = self.checkpoints / "last.ckpt"  # everything that the run needs to resume
+        self.last = self.checkpoints / "last.ckpt"  # everything that the run needs to go on
         self.start = path / "start.safetensors"  # the scheme's tables before the first step
         self.previous = self.checkpoints / "previous.ckpt"  # the one before, for the case that `last` is damaged
         self.csv, self.wandb = path / "csv", path / "wandb"  # folders of loggers, where they are asked for
@@ -50,8 +50,8 @@ class RunFolder:
         return self.summary.exists()
 
     @property
-    def resumable(self) -> bool:
-        """True if there is a checkpoint to resume from."""
+    def has_checkpoint(self) -> bool:
+        """True if there is a checkpoint from which the run can go on."""
         return self.last.exists() or self.previous.exists()
 
     @property
@@ -65,7 +65,7 @@ class RunFolder:
         if any(path != self.checkpoints or not path.is_dir() or any(path.iterdir()) for path in content):
             raise SettingError("run_dir", str(self), "is not empty; name a new folder, or an empty one")
 
-    def _held(self, option: str) -> ExitStack:
+    def held(self, option: str) -> ExitStack:
         """Take the lock, which the system releases when the process is killed. Raises SettingError if it is taken."""
         held, lock = ExitStack(), FileLock(self._lock, timeout=0)
         try:
@@ -96,29 +96,11 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Ru
         run = RunFolder(Path(os.path.expanduser(run_dir)) if run_dir else _new_name(pos_name, seed))
         run.path.mkdir(parents=True, exist_ok=True)
         run._check_empty()  # before anything is put there
-        lock = run._held("run_dir")
+        lock = run.held("run_dir")
         run.checkpoints.mkdir(exist_ok=True)
     except OSError as error:
         problem = f"can't be written: {error.strerror}; name another folder"
         raise SettingError("run_dir", run_dir or str(RUNS), problem) from error
-    with lock:
-        yield run
-
-
-@contextmanager
-def old_run_folder(path: Path) -> Iterator[RunFolder]:
-    """Yield the folder of a run that resumes, locked by rank zero. Raises SettingError if it is in use."""
-    run = RunFolder(path)
-    if rank():
-        yield run
-        return
-    try:
-        lock = run._held("resume")
-        run.checkpoints.mkdir(exist_ok=True)
-        for leftover in run.checkpoints.glob(f"*{UNFINISHED}"):  # of a process that was killed while it wrote
-            leftover.unlink()
-    except OSError as error:
-        raise SettingError("resume", str(run), f"can't be written: {error.strerror}") from error
     with lock:
         yield run
 

@@ -64,7 +64,7 @@ def run_sweep(
                 _note_crashes(left, results)
     except (KeyboardInterrupt, Interrupted):
         _conclude(jobs, folder)
-        print("the same command resumes from here")
+        print("the same command goes on from here")
         raise
     return _conclude(jobs, folder)
 

@@ -18,6 +18,5 @@ figures.py           figures of training steps, and of probes; stream_figures.py
 console.py           lines on the screen
 loggers.py           TensorBoard, csv, wandb, mlflow; sample texts and pictures
 run_ends.py          the end of a run after its steps, at its target, or where a loss is not finite
-checkpoints.py       files of checkpoints, the best weights
-resume_points.py     where a run saves itself, and what it is given back when it resumes
+resume_points.py     where a run saves itself, how its files are written, and what it is given back
 """

@@ -15,7 +15,6 @@ from poslab.report.terminal import clock, table_line
 from poslab.runs.folder import RunFolder
 from poslab.runs.summary import Summary
 from poslab.training.module import LanguageModel, language_model_of
-from poslab.training.resume import ResumedRun
 from poslab.training.summary import backend_words, training_choices
 
 _BEFORE = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10}  # columns and their widths
@@ -23,10 +22,8 @@ _FIGURE = 10
 _AFTER = {"tokens/s": 8, "time": 6}
 
 
-def introduce(
-    module: LanguageModel, folder: RunFolder, trainer: Trainer, warnings: list[str], earlier: ResumedRun
-) -> None:
-    """Print what is about to be trained, and the step from which it resumes; on stderr, the warnings."""
+def introduce(module: LanguageModel, folder: RunFolder, trainer: Trainer, warnings: list[str], begins: str) -> None:
+    """Print what is about to be trained, and where the run begins if not at its beginning; on stderr, the warnings."""
     config, counts = module.config, module.model.parameter_counts()
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -38,9 +35,7 @@ def introduce(
     shares = [measure for measure in module.data.measures if measure.is_proportion and measure.chance is not None]
     if shares:
         print(f"chance   {', '.join(f'{share.name} {share.chance:.3f} {share.unit}' for share in shares)}")
-    step = earlier.state.step
-    again = "" if earlier.folder is None else f", resumes from step {step}" if step else ", starts over"
-    print(f"run      {folder}{again}")
+    print(f"run      {folder}{begins}")
 
 
 def conclude(summary: Summary, module: LanguageModel, folder: RunFolder) -> None:

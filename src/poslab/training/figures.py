@@ -14,7 +14,7 @@ class TrainingFigures(Callback):
     """Callback that counts what a run has trained on, and logs every `log_every_n_steps` steps.
 
     It writes to the loggers itself, ahead of a checkpoint at the same step: Lightning does so after that, so a run that
-    resumes there would lack these figures.
+    goes on from there would lack these figures.
     """
 
     def __init__(self, every: int) -> None:

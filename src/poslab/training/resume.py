@@ -13,14 +13,15 @@ import torch
 
 from poslab.config.command_line import command_line
 from poslab.config.fields import Role
+from poslab.config.files import UNFINISHED
 from poslab.config.groups import flat, role_of
 from poslab.config.train import PROVENANCE_FIELDS, TrainConfig
 from poslab.errors import RunStopped, SettingError, UserError, as_typed
 from poslab.positions import PositionScheme
 from poslab.processes import rank
-from poslab.runs.checkpoint_files import newest_intact
+from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import changed_fingerprints, edited, outside
-from poslab.runs.folder import RunFolder, old_run_folder
+from poslab.runs.folder import RunFolder
 from poslab.runs.initial import initial_fields
 from poslab.signals import Interrupted
 from poslab.training.data import DataModule
@@ -43,6 +44,13 @@ class ResumedRun:
     data_sha256: str | None
     notes: list[str]
     provenance: dict[str, Any]
+
+    @property
+    def words(self) -> str:
+        """Say from which step the run resumes; nothing of a new run."""
+        if self.folder is None:
+            return ""
+        return f", resumes from step {self.state.step}" if self.state.step else ", starts over"
 
     def rewind(self, data: DataModule) -> RunFolder:
         """Take back what was written after the checkpoint, and return the folder.
@@ -74,8 +82,8 @@ def open_run_to_resume(config: TrainConfig) -> Iterator[ResumedRun]:
     if config.settings.resume is None:
         yield ResumedRun(None, None, RunState(), None, [], initial_fields(config.settings.init_from))
         return
-    with old_run_folder(Path(os.path.expanduser(str(config.settings.resume)))) as folder:
-        checkpoint, content, notes = newest_intact(folder)
+    with _held_folder(Path(os.path.expanduser(str(config.settings.resume)))) as folder:
+        checkpoint, content, notes = _newest_intact(folder)
         if checkpoint is not None:
             yield _from_checkpoint(folder, checkpoint, content, notes, config)
         elif folder.finished:
@@ -83,6 +91,54 @@ def open_run_to_resume(config: TrainConfig) -> Iterator[ResumedRun]:
             raise SettingError("resume", folder, problem)
         else:
             yield ResumedRun(folder, None, RunState(), None, notes, initial_fields(config.settings.init_from))
+
+
+@contextmanager
+def _held_folder(path: Path) -> Iterator[RunFolder]:
+    """Yield the folder of a run that resumes, locked by rank zero. Raises SettingError if it is in use."""
+    run = RunFolder(path)
+    if rank():
+        yield run
+        return
+    try:
+        lock = run.held("resume")
+        run.checkpoints.mkdir(exist_ok=True)
+        for leftover in run.checkpoints.glob(f"*{UNFINISHED}"):  # of a process that was killed while it wrote
+            leftover.unlink()
+    except OSError as error:
+        raise SettingError("resume", str(run), f"can't be written: {error.strerror}") from error
+    with lock:
+        yield run
+
+
+def _newest_intact(run: RunFolder) -> tuple[Path | None, dict[str, Any], list[str]]:
+    """Return (file, contents, a warning for each damaged file) of the checkpoint that the run resumes from; None and
+    nothing if none was ever written. Raises SettingError if there are some but none can be used."""
+    problems = []
+    for path in (run.last, run.previous):
+        if not path.exists():
+            continue
+        try:
+            content = read_checkpoint(path)
+        except ValueError as error:
+            problems.append(f"{path}: {error}")
+            continue
+        warnings = [f"{problem}; resuming from {path.name}" for problem in problems]
+        return path, content, warnings + _lost_best(run)
+    if problems:
+        problem = "no intact checkpoint is left; without its checkpoints folder the run starts over"
+        raise SettingError("resume", run, f"{'; '.join(problems)}; {problem}")
+    return None, {}, []
+
+
+def _lost_best(run: RunFolder) -> list[str]:
+    """Return a warning if the best weights are damaged."""
+    try:
+        if run.best.exists():
+            read_checkpoint(run.best)
+    except ValueError:
+        return [f"{run.best} is damaged: the best weights so far are lost, unless a later validation loss is lower"]
+    return []
 
 
 def _from_checkpoint(
@@ -155,7 +211,7 @@ def resume_hints(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
     except Exception as error:
         command = _resume_command(folder, config)
         if getattr(error, "errno", None) in _NO_ROOM:
-            kept = "its checkpoints are intact" if folder.resumable else "it has no checkpoint yet"
+            kept = "its checkpoints are intact" if folder.has_checkpoint else "it has no checkpoint yet"
             reason = getattr(error, "strerror", error)
             raise RunStopped(f"{folder}: {reason}; {kept}. Make room and resume with: {command}") from error
         if isinstance(error, torch.distributed.DistError) or "gloo" in str(error):  # which has no class for that

@@ -102,7 +102,7 @@ def _begin(folder: RunFolder, module: LanguageModel, trainer: Trainer, earlier: 
     if earlier.checkpoint is None and module.config.pos.overrides("tables"):
         write_start(folder, dict(module.model.position_tables.named_parameters()))
     folder.diverged.unlink(missing_ok=True)
-    introduce(module, folder, trainer, run_warnings(module.config, trainer) + earlier.notes, earlier)
+    introduce(module, folder, trainer, run_warnings(module.config, trainer) + earlier.notes, earlier.words)
 
 
 def _fit(trainer: Trainer, module: LanguageModel, folder: RunFolder, earlier: ResumedRun) -> None:

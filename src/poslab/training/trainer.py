@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import warnings
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from typing import Any
 
 import torch
@@ -19,14 +19,13 @@ from poslab.metric import LOSS
 from poslab.processes import launched, launcher_plugins
 from poslab.runs.folder import RunFolder
 from poslab.signals import StopRequest
-from poslab.training.checkpoints import BestWeights, CheckpointFiles
 from poslab.training.console import ProgressBar, ValidationLines
 from poslab.training.data import DataModule
 from poslab.training.figures import ProbeFigures, TrainingFigures
 from poslab.training.loggers import HyperParameters, Pictures, SampleText, make_loggers
 from poslab.training.machine import bfloat16_units, missing_compiler
 from poslab.training.module import IMPROVEMENTS
-from poslab.training.resume_points import ResumePoints
+from poslab.training.resume_points import BestWeights, CheckpointFiles, ResumePoints
 from poslab.training.run_ends import FiniteLoss, Limits
 from poslab.training.stream_figures import RetrievedShares
 
@@ -123,8 +122,7 @@ def check_limits(settings: TrainerConfig, data: DataModule, world_size: int) -> 
 
 def run_warnings(config: TrainConfig, trainer: Trainer) -> list[str]:
     """Collect what a user should know before the training."""
-    reach = config.model.context_length + config.model.memory_length
-    notes = config.pos.warnings(replace(config.model.shape, context_length=reach))
+    notes = config.pos.warnings(config.model.shape_with_memory)
     precision, on_cpu = config.trainer.precision, trainer.strategy.root_device.type == "cpu"
     if on_cpu and precision in ("bf16-mixed", "bf16-true") and not bfloat16_units():  # works, but only in software
         notes.append(f"trainer.precision={precision}: this CPU has no bfloat16 arithmetic; 32-true is faster")
@@ -137,7 +135,7 @@ def quieten() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)  # devices found, tips, "max_epochs reached"
     # In-process loading is the fastest here, a window is one slice; data.num_workers is there for who wants more.
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-    # The order of batches is a function of the seed and the epoch; the samplers resume within it.
+    # The order of batches is a function of the seed and the epoch, and the data know their place in it.
     warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
     # Figures are logged at least once an epoch.
     warnings.filterwarnings("ignore", message=".*smaller than the logging interval.*")

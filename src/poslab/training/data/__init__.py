@@ -131,7 +131,7 @@ class DataModule(LightningDataModule):
         return {"epoch": epoch + 1} if done.is_last_batch else {"epoch": epoch, "batches": done.current.processed}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        self.order.resume_at(state_dict["epoch"], state_dict.get("batches", 0) * self.rows_of_order)
+        self.order.go_to(state_dict["epoch"], state_dict.get("batches", 0) * self.rows_of_order)
 
 
 def loader_generator() -> torch.Generator:
