@@ -18,8 +18,7 @@ import pytest
 import tiktoken
 import torch
 from common import REPOSITORY, compose_config
-from corpora import DOCUMENTS, SHAKESPEARE, VERDICT, WRITERS
-from poslab.data.module import TextDataModule
+from corpora import DOCUMENTS, SHAKESPEARE, VERDICT, WRITERS, text_data
 
 from poslab.config.corpora import find_files, fingerprint, text_name
 from poslab.config.schema import DataConfig
@@ -28,6 +27,7 @@ from poslab.data.corpus import Corpus, Split, load_corpus
 from poslab.data.text import Encoded
 from poslab.data.tokenizer import Characters
 from poslab.errors import SettingError, UserError
+from poslab.training.data import make_data
 
 NAMES = pytest.mark.parametrize("name", ["c.txt", "c.jsonl"])
 
@@ -51,9 +51,7 @@ def test_verdict_and_shakespeare_counts(reference_cases: dict, gpt2: tiktoken.En
 
 
 def test_shakespeare_has_65_characters(tmp_path: Path) -> None:
-    config = compose_config("data=shakespeare_characters", f"data.cache_dir={tmp_path}").data
-    assert isinstance(config, DataConfig)
-    data = TextDataModule(config, 256, 1)
+    data = make_data(compose_config("data=shakespeare_characters", f"data.cache_dir={tmp_path}"))
     assert data.vocabulary.size == len(set(text := SHAKESPEARE.read_text())) == 65
     assert data.vocabulary.decode(range(65)) == "\n !$&',-.3:;?" + string.ascii_uppercase + string.ascii_lowercase
     assert data.description.endswith("1,003,854 training and 111,540 validation characters")
@@ -118,9 +116,8 @@ def test_the_parts_of_a_text(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_trained_on(encoding: str, content: bytes, problem: str, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_bytes(content)
-    config = DataConfig(str(tmp_path / "text.txt"), encoding, cache_dir=str(tmp_path / "cache"))
     with pytest.raises(SettingError, match=problem):
-        TextDataModule(config, 16, 1)
+        text_data(tmp_path / "text.txt", tmp_path / "cache", 16, encoding=encoding)
 
 
 # The cache

@@ -11,13 +11,9 @@ from typing import Any, cast
 import pytest
 import torch
 from common import ENDING, ENDLESS, RunScript, compose_config, make_scheme
-from corpora import VERDICT
-from poslab.data.batch_shards import BatchShard
-from poslab.data.module import TextDataModule
+from corpora import VERDICT, text_data
 from runs_to_resume import TINY, content_of
-from torch import Tensor
 
-from poslab.config.schema import DataConfig
 from poslab.data.corpus import Split, load_corpus
 from poslab.data.stream import Scans, Segments, segments_before
 from poslab.data.tokenizer import load_tokenizer
@@ -30,14 +26,15 @@ from poslab.evaluation.stream_losses import consecutive_token_losses, scanned_lo
 from poslab.model.decoder import GPT
 from poslab.model.memory import Retrieval, decoder_of
 from poslab.runs.checkpoint import load
+from poslab.training.data.stream import StreamDataModule
 from poslab.training.train import train
 
 CONTEXT = 16
 
 
-def streamed(path: Path, cache: Path, context_length: int = CONTEXT, **settings: object) -> TextDataModule:
+def streamed(path: Path, cache: Path, context_length: int = CONTEXT, **settings: object) -> StreamDataModule:
     settings = {"order": "stream", "encoding": "bytes", "batch_size": 3} | settings
-    return TextDataModule(DataConfig(str(path), cache_dir=str(cache), **settings), context_length, seed=1)
+    return text_data(path, cache, context_length, **settings)
 
 
 @pytest.fixture
@@ -108,17 +105,14 @@ def test_ends_of_documents_in_a_whole_text(shares: tuple[float, float], document
         assert corpus.vocabulary.decode(text.tokens[start:end].tolist()).removesuffix("<|endoftext|>") == line
 
 
-def test_a_part_of_a_batch_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_several_processes_are_those_of_one(tmp_path: Path) -> None:
     whole = list(streamed(VERDICT, tmp_path, batch_size=4).train_dataloader())
     for rank in range(2):
-        monkeypatch.setattr(TextDataModule, "rank_and_world_size", (rank, 2))
-        parts = list(streamed(VERDICT, tmp_path, batch_size=4).train_dataloader())
-        rows = slice(2 * rank, 2 * rank + 2)
-        for part, batch in zip(parts, whole, strict=True):
-            assert isinstance(part, BatchShard)
-            assert isinstance(part.read, Tensor)
-            assert torch.equal(part.tokens, batch.tokens[rows])
-            assert torch.equal(part.read, batch.read[rows])
+        data = streamed(VERDICT, tmp_path, batch_size=2)
+        data.trainer = SimpleNamespace(global_rank=rank, world_size=2)
+        for part, batch in zip(data.train_dataloader(), whole, strict=True):
+            assert torch.equal(part.tokens, batch.tokens[rank::2])
+            assert torch.equal(part.read, batch.read[rank::2])
 
 
 def test_one_batch_again_and_again_remembers_nothing(tmp_path: Path) -> None:

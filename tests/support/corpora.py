@@ -9,11 +9,15 @@ import lzma
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tiktoken
-from common import REPOSITORY
+from common import REPOSITORY, compose_config
+
+from poslab.errors import as_typed
+from poslab.training.data import make_data
 
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"
 SHAKESPEARE = REPOSITORY / "data" / "tinyshakespeare.txt"
@@ -91,3 +95,10 @@ def llm_c(tokens: list[int], magic: int = 20240520, dtype: str = "<u2", count: i
     header = np.zeros(256, "<i4")
     header[:3] = magic, 1, len(tokens) if count is None else count
     return header.tobytes() + np.array(tokens, dtype).tobytes()
+
+
+def text_data(path: Path, cache: Path, context_length: int = 256, seed: int = 1, **settings: object) -> Any:
+    """The data module of a text, with settings of `data`."""
+    given = {"path": path, "cache_dir": cache, "stride": None} | settings
+    typed = [f"data.{name}={as_typed(value)}" for name, value in given.items()]
+    return make_data(compose_config("data=text", *typed, f"model.context_length={context_length}", f"seed={seed}"))

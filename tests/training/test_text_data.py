@@ -5,21 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from common import compose_config
-from corpora import VERDICT
+from corpora import VERDICT, text_data
 
 from poslab.errors import SettingError
-from poslab.training.data.text import TextDataModule
-
-
-def module_of(path: Path, cache: Path, context_length: int = 256, seed: int = 1, **settings: object) -> TextDataModule:
-    given = [f"data.{name}={value}" for name, value in {"path": path, "cache_dir": cache, **settings}.items()]
-    own = (f"model.context_length={context_length}", f"seed={seed}")
-    return TextDataModule(compose_config("data=text", "data.stride=null", *given, *own))
 
 
 def test_split_comes_before_windows(tmp_path: Path) -> None:
-    data = module_of(VERDICT, tmp_path, stride=64)
+    data = text_data(VERDICT, tmp_path, stride=64)
     assert len(data.train_windows) == len(range(0, 4612 - 256, 64))
     windows = list(data.validation_windows)
     assert len(windows) == 3  # side by side: 534 tokens, starts 0, 256 and 512
@@ -29,7 +21,7 @@ def test_split_comes_before_windows(tmp_path: Path) -> None:
 def test_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
     def batches(seed: int, noise: int) -> list[torch.Tensor]:
         torch.manual_seed(noise)
-        data = module_of(VERDICT, tmp_path, seed=seed, stride=64)
+        data = text_data(VERDICT, tmp_path, seed=seed, stride=64)
         return [batch[0] for batch in data.train_dataloader()]
 
     first, same, other = batches(1, noise=0), batches(1, noise=9), batches(2, noise=0)
@@ -45,7 +37,7 @@ def test_workers_change_nothing(method: str, tmp_path: Path, monkeypatch: pytest
     )
 
     def two_epochs(workers: int) -> list[torch.Tensor]:
-        data = module_of(VERDICT, tmp_path, stride=512, num_workers=workers)
+        data = text_data(VERDICT, tmp_path, stride=512, num_workers=workers)
         loader = data.train_dataloader()
         return [batch[0] for _ in range(2) for batch in loader]
 
@@ -55,9 +47,9 @@ def test_workers_change_nothing(method: str, tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("context_length", [534, 5000])
 def test_text_too_short_for_a_window(context_length: int, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"validation part .* 534 tokens; up to 533 would fit") as refusal:
-        module_of(VERDICT, tmp_path, context_length)
+        text_data(VERDICT, tmp_path, context_length)
     assert refusal.value.option == "model.context_length"
-    assert len(module_of(VERDICT, tmp_path, 533).validation_windows) == 1
-    assert len(module_of(VERDICT, tmp_path, 532).validation_windows) == 2
+    assert len(text_data(VERDICT, tmp_path, 533).validation_windows) == 1
+    assert len(text_data(VERDICT, tmp_path, 532).validation_windows) == 2
     with pytest.raises(SettingError, match=r"test part .* has only"):
-        module_of(VERDICT, tmp_path, 32, test_share=0.001)
+        text_data(VERDICT, tmp_path, 32, test_share=0.001)

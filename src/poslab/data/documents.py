@@ -42,7 +42,7 @@ def tokenised_documents(
     """Yield the tokens of documents, each tokenised alone, with the end-of-text token after it. One that is empty, or
     null, is left out. Raises SettingError for a file that is damaged, or lacks the column.
 
-    content: files, or data sets. folder: for what datasets keeps until all is tokenised, so that it can go on after a kill.
+    content: files, or data sets. folder: for what datasets keeps until all is tokenised: it goes on after a kill.
     """
     try:
         parts = content if kind == "repository" else _loaded(path, content, kind, column, folder)

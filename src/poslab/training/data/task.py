@@ -2,7 +2,7 @@
 
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -44,8 +44,7 @@ class TaskDataModule(DataModule):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        assert isinstance(config.data, Task)
-        self.task = config.data
+        self.task = cast(Task, config.data)
         self.name, self.sha256 = self.task.name, task_sha256(self.task)
         self.vocabulary = Symbols(self.task.symbols)
         self.training_length = self.task.lengths[-1]

@@ -2,7 +2,7 @@
 
 import multiprocessing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -37,8 +37,7 @@ class TextDataModule(DataModule):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        assert isinstance(config.data, DataConfig)
-        self.text = config.data
+        self.text = cast(DataConfig, config.data)
         self.context_length = self.training_length = config.model.context_length
         self.corpus = corpus_of(self.text)
         self.name, self.sha256, self.vocabulary = self.corpus.name, self.corpus.sha256, self.corpus.vocabulary
