@@ -200,6 +200,18 @@ def test_gradients_are_clipped(tmp_path: Path) -> None:
     assert moved["null"] > 2 * moved["1e-9"]
 
 
+def test_a_step_is_the_mean_of_its_batches_however_many(tmp_path: Path) -> None:
+    """An epoch has three batches: Lightning divides those of a shorter last step by accumulate_grad_batches."""
+    norms = {}
+    for batches in (1, 2, 3, 500):
+        settings = ("model.dropout=0", "trainer.max_epochs=1", f"trainer.accumulate_grad_batches={batches}")
+        run(tmp_path / str(batches), *settings, "optim.learning_rate=0")
+        norms[batches] = [event.value for event in events_of(tmp_path / str(batches)).Scalars("train/gradient_norm")]
+    assert [len(of_steps) for of_steps in norms.values()] == [3, 2, 1, 1]
+    assert norms[500] == pytest.approx(norms[3], rel=1e-6)
+    assert norms[2][1] == pytest.approx(norms[1][2], rel=1e-6)  # of the third batch alone
+
+
 @pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
 def test_other_precisions(precision: str, tmp_path: Path) -> None:
     summary = run(tmp_path / "run", f"pos={RICHEST}", f"trainer.precision={precision}")

@@ -7,7 +7,7 @@ loss.py              cross-entropy without the tensor of all logits
 optimizer.py         AdamW over parameter groups, its schedule, clipping
 trainer.py           Lightning's Trainer with its callbacks; settings that it can't take
 resume.py            a run that resumes: its checkpoint, and checks of what must not have changed
-initial_weights.py   weights to begin with, of another run or of a GPT-2
+initial_model.py     the model that a run begins with; its weights, of another run or of a GPT-2
 machine.py           the machine: its memory, arithmetic of bfloat16 and compiler
 state.py             figures that a checkpoint holds beside Lightning's own
 summary.py           summary.json of a run

@@ -7,12 +7,9 @@ import yaml
 from pytorch_lightning import Trainer, seed_everything
 
 from poslab.config.files import write_whole
-from poslab.config.groups import flat
 from poslab.config.train import TrainConfig
 from poslab.contract import try_before_training
-from poslab.errors import Diverged, SettingError, lacks_memory
-from poslab.model.decoder import GPT
-from poslab.model.memory import decoder_of
+from poslab.errors import Diverged
 from poslab.processes import rank
 from poslab.processors import compute_on
 from poslab.runs.checkpoint_files import write_start
@@ -22,9 +19,9 @@ from poslab.runs.summary import Summary
 from poslab.signals import StopRequest
 from poslab.training.console import conclude, introduce
 from poslab.training.data import make_data
-from poslab.training.initial_weights import init_from
+from poslab.training.initial_model import make_model
 from poslab.training.loggers import check_logger
-from poslab.training.machine import check_flex, compiles, keep_freed_memory
+from poslab.training.machine import check_flex, keep_freed_memory
 from poslab.training.module import LanguageModel
 from poslab.training.resume import ResumedRun, open_run_to_resume, resume_hints
 from poslab.training.run_ends import check_target
@@ -52,9 +49,7 @@ def train(config: TrainConfig) -> Summary:
         seed_everything(config.settings.seed, workers=True, verbose=False)
         data = make_data(config)
         check_limits(config.trainer, data, processes)
-        module = LanguageModel(_make_model(config, data.vocabulary.size), config, data)
-        if config.settings.init_from is not None and earlier.checkpoint is None:
-            print(init_from(module.model, config.settings.init_from, data.vocabulary))
+        module = LanguageModel(make_model(config, data.vocabulary, new=earlier.checkpoint is None), config, data)
         if earlier.folder is not None:
             folder = earlier.rewind(data)
         else:
@@ -76,24 +71,6 @@ def train(config: TrainConfig) -> Summary:
                 conclude(summary, module, folder)
     check_target(config.settings.target_loss, module.state)
     return summary
-
-
-def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
-    """Make the model. Raises SettingError, naming the largest size, where it doesn't fit into memory."""
-    try:
-        settings = vars(config.model) | {"compile": compiles(config.model, config.trainer)}
-        return decoder_of(config.pos, vocab_size=vocab_size, **settings)
-    except SettingError as error:
-        if error.option == "pos":
-            raise
-        raise error.prefixed("model") from None
-    except (RuntimeError, MemoryError) as error:
-        if not lacks_memory(error):
-            raise
-        sizes = {name: size for name, size in flat(config.plain).items() if name.startswith(("model.", "pos."))}
-        largest = max((name for name, size in sizes.items() if type(size) is int), key=lambda name: sizes[name])
-        problem = "the model does not fit into memory, and this is the largest of its sizes"
-        raise SettingError(largest, sizes[largest], problem) from error
 
 
 def _begin(folder: RunFolder, module: LanguageModel, trainer: Trainer, earlier: ResumedRun) -> None:

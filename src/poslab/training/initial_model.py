@@ -1,14 +1,43 @@
-"""Weights to begin with, of another run or of a GPT-2: the trunk always, a scheme's tables where they fit."""
+"""Model that a run begins with: made by its settings; with weights of another run or of a GPT-2, of which the trunk is
+taken always, a scheme's tables where they fit."""
 
 from torch import Tensor
 
+from poslab.config.groups import flat
+from poslab.config.train import TrainConfig
 from poslab.data.tokenizer import AnyVocabulary, tokens_of
-from poslab.errors import SettingError
+from poslab.errors import SettingError, lacks_memory
 from poslab.hf.pretrained import check_sizes, init_from_pretrained
 from poslab.model.decoder import GPT
+from poslab.model.memory import decoder_of
 from poslab.runs.checkpoint import vocabulary_of
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.initial import initial_files
+from poslab.training.machine import compiles
+
+
+def make_model(config: TrainConfig, vocabulary: AnyVocabulary, new: bool) -> GPT:
+    """Make the model of a run and, if the run is new, give it the weights that it is to begin with.
+
+    Raises SettingError, naming the largest size, where it doesn't fit into memory.
+    """
+    try:
+        settings = vars(config.model) | {"compile": compiles(config.model, config.trainer)}
+        model = decoder_of(config.pos, vocab_size=vocabulary.size, **settings)
+    except SettingError as error:
+        if error.option == "pos":
+            raise
+        raise error.prefixed("model") from None
+    except (RuntimeError, MemoryError) as error:
+        if not lacks_memory(error):
+            raise
+        sizes = {name: size for name, size in flat(config.plain).items() if name.startswith(("model.", "pos."))}
+        largest = max((name for name, size in sizes.items() if type(size) is int), key=lambda name: sizes[name])
+        problem = "the model does not fit into memory, and this is the largest of its sizes"
+        raise SettingError(largest, sizes[largest], problem) from error
+    if new and config.settings.init_from is not None:
+        print(init_from(model, config.settings.init_from, vocabulary))
+    return model
 
 
 def init_from(model: GPT, given: str, vocabulary: AnyVocabulary) -> str:
