@@ -247,7 +247,7 @@ def test_a_run_with_memory(tmp_path: Path) -> None:
     assert summary.best_val_loss == pytest.approx(float(by_hand), abs=1e-5)
     of_test = consecutive_token_losses(model, corpus.test, 16).mean(dtype=torch.float64)
     assert summary.test_loss == pytest.approx(float(of_test), abs=1e-5)
-    memory = content_of(run)["memory"]
+    memory = content_of(run)["StreamDataModule"]["memory"]
     assert memory["inputs"].shape == (2, 2, 24, 16)
     assert memory["read"].tolist() == [5 * 16] * 2
     # As many targets of a part of the validation as without memory.

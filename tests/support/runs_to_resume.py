@@ -70,7 +70,7 @@ def assert_same_run(folder: Path, whole: Path) -> None:
     for name in ("last.ckpt", "best.safetensors"):
         if (whole / "checkpoints" / name).exists():
             ours, theirs = content_of(folder, name), content_of(whole, name)
-            for key in ("state_dict", "optimizer_states", "lr_schedulers", "loops", "memory"):
+            for key in ("state_dict", "optimizer_states", "lr_schedulers", "loops", "StreamDataModule"):
                 assert_equal(ours.get(key), theirs.get(key), f"{name}: {key}")
     ours, theirs = (content_of(run)["state"] for run in (folder, whole))
     for name in theirs.keys() - {"clock", "training_clock", "events"}:

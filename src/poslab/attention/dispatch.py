@@ -139,9 +139,9 @@ def choose_backend(
     dropout on a CPU, from whose timings they are taken. Forward and backward the reference takes of blockwise's time
     0.74 at 256 queries and 0.96 at 384 with a bias by distance, 0.89 and 1.30 with keys and values (Intel Xeon with
     AVX-512, two cores, 4 heads of 64, batch 4). A function of pairs goes to blockwise earlier, because of the memory
-    that it takes for all pairs at once. Blockwise hands what has no more than a bias by distance that needs no gradient,
-    as in a validation, to flash.py. What is taken on CUDA has never been timed. may_compile: False where lengths change
-    all the time, or in float64.
+    that it takes for all pairs at once. Blockwise hands what has no more than a bias by distance that needs no
+    gradient, as in a validation, to flash.py. What is taken on CUDA has never been timed. may_compile: False where
+    lengths change all the time, or in float64.
     """
     if not parts and (dropout_p == 0 or device.type != "cpu"):
         return Choice("sdpa", "nothing but queries and keys")

@@ -10,7 +10,7 @@ import torch
 
 from poslab.config.schemes import node_of
 from poslab.config.train import TrainConfig
-from poslab.errors import SettingError
+from poslab.errors import SettingError, blamed_on
 from poslab.positions import ModelShape, PositionScheme
 from poslab.runs.code import outside
 from poslab.tasks import Task
@@ -42,7 +42,7 @@ def try_scheme(scheme: PositionScheme, shape: ModelShape) -> None:
     sizes = vars(shape) | {"num_layers": min(shape.num_layers, 3), "context_length": min(shape.context_length, 40)}
     del sizes["token_std"]
     for part in _QUICK:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), blamed_on("pos", scheme, part):
             try:
                 compare(PARTS[part], scheme, **sizes)
             except NotTried:
