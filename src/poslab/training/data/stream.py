@@ -55,7 +55,9 @@ class StreamDataModule(TextDataModule):
         if not self.reach:
             return super().val_dataloader()
         before, ends = segments_before(self.context_length, self.reach), self.corpus.ends.get("validation")
-        scans = Scans(self.validation_windows, self.text.batch_size, before, ends)
+        limit = self.config.trainer.limit_val_batches
+        wanted = limit * self.text.batch_size if isinstance(limit, int) and limit else None  # as many as without memory
+        scans = Scans(self.validation_windows, self.text.batch_size, before, ends, wanted)
         own = self.own(range(len(scans)))
         return DataLoader(scans, batch_size=None, sampler=own, generator=loader_generator())
 
