@@ -14,8 +14,9 @@ _VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID")  # of torchrun, Lightning an
 
 
 def rank() -> int:
-    """Return the number of this process among those of its run."""
-    return next((int(os.environ[name]) for name in _VARIABLES if os.environ.get(name, "").isdecimal()), 0)
+    """Return the number of this process among those of its run, or of its machine where Lightning has started them."""
+    of_launcher = next((int(os.environ[name]) for name in _VARIABLES if os.environ.get(name, "").isdecimal()), 0)
+    return of_launcher or int(os.environ.get("NODE_RANK", 0))
 
 
 def quiet_other_processes() -> None:
