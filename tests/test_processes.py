@@ -6,7 +6,7 @@ from poslab.errors import SettingError
 from poslab.processes import launched, launcher_plugins, rank
 
 TORCHRUN = "TORCHELASTIC_RUN_ID=1 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2"
-SRUN = "SLURM_NTASKS=4 SLURM_NNODES=2 SLURM_JOB_NAME=train"
+SRUN = "SLURM_NTASKS=4 SLURM_NTASKS_PER_NODE=2 SLURM_NNODES=2 SLURM_JOB_NAME=train"
 CASES = {
     "none": ("", 0, {}, []),
     "Lightning's second": ("LOCAL_RANK=1", 1, {}, []),
