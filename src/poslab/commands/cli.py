@@ -97,7 +97,10 @@ def run_program(run: Callable[[list[str]], None], arguments: list[str]) -> None:
 def _run(arguments: list[str]) -> None:
     name, *rest = arguments or ["--help"]
     if name in ("-h", "--help"):
-        print(_help())
+        width = max(map(len, COMMANDS))
+        commands = [f"  {NAME} {command:<{width}}  {about.purpose}" for command, about in COMMANDS.items()]
+        print("Train GPT decoders that differ only in how they know position, and compare them.", "", *commands, "",
+              f"{NAME} COMMAND --help shows what each takes, {NAME} --version the version.", sep="\n")  # fmt: skip
     elif name == "--version":
         print(f"{NAME} {poslab.__version__}")
     elif name in COMMANDS:
@@ -106,15 +109,6 @@ def _run(arguments: list[str]) -> None:
         raise UserError(f"{name}: a command comes first, as in {command_line('train', *arguments)}")
     else:
         raise UserError(f"{name}: unknown command; {suggestion(name, COMMANDS)}")
-
-
-def _help() -> str:
-    width = max(map(len, COMMANDS))
-    commands = "\n".join(f"  {NAME} {name:<{width}}  {command.purpose}" for name, command in COMMANDS.items())
-    return (
-        f"Train GPT decoders that differ only in how they know position, and compare them.\n\n{commands}\n\n"
-        f"{NAME} COMMAND --help shows what each takes, {NAME} --version the version."
-    )
 
 
 @contextmanager
