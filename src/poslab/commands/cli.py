@@ -20,9 +20,6 @@ from poslab.signals import Interrupted, raise_on_signals
 Schema = TypeVar("Schema")
 
 
-SPINS = "3000"  # of a thread that waits
-
-
 @dataclass(frozen=True)
 class Command:
     """Command: its line in `poslab --help`, and the function that runs it with the arguments after its name."""
@@ -66,17 +63,6 @@ COMMANDS = {
 }
 
 
-def let_threads_sleep() -> None:
-    """Let threads of OpenMP sleep soon, unless the environment says otherwise. Call before torch is loaded.
-
-    A thread that waits for the others spins, by default 300,000 times with GNU's OpenMP. Two trainings of two threads
-    each on two cores then slow each other to an eighth. After 3,000 spins each of the two trains at 617 instead of 163
-    tokens/s, and one alone as fast as before (AMD EPYC: 1,374 and 1,364 tokens/s).
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
-
-
 def main(command: str | None = None) -> None:
     """Run `poslab COMMAND ...`; a file of scripts/ names its command, and has the arguments only."""
     run_program(_run, sys.argv[1:] if command is None else [command, *sys.argv[1:]])
@@ -84,7 +70,11 @@ def main(command: str | None = None) -> None:
 
 def run_program(run: Callable[[list[str]], None], arguments: list[str]) -> None:
     """Prepare the process of a command and run it, with a user's errors in one line."""
-    let_threads_sleep()
+    # Read when torch is loaded. A thread that waits for others spins, by default 300,000 times with GNU's OpenMP, so two
+    # trainings of two threads each on two cores slow each other to an eighth. After 3,000 spins each of the two trains
+    # at 617 instead of 163 tokens/s, and one alone as fast as before (AMD EPYC: 1,374 and 1,364 tokens/s).
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "3000")
     sys.path.append(os.getcwd())  # pos._target_=my_file.MyScheme finds my_file.py where the command is given
     for stream in (sys.stdout, sys.stderr):  # a model may write characters that the terminal doesn't have
         if isinstance(stream, io.TextIOWrapper):
