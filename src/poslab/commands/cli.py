@@ -29,11 +29,8 @@ class Command:
 
 
 def _imported_later(command: str, function: str, count: int = 1) -> Callable[..., None]:
-    """Return a command's function, imported once the command line is checked, which needs no torch.
-
-    count: how many arguments it takes of those that `plain_command` gives, settings and the command as typed; `train`
-    takes the arguments after its name.
-    """
+    """Return a command's function, imported once the command line is checked, which needs no torch. count: how many it
+    takes of the arguments that `plain_command` gives, settings and the command as typed."""
     return lambda *given: getattr(import_module(f"poslab.commands.{command}"), function)(*given[:count])
 
 
@@ -70,7 +67,7 @@ def main(command: str | None = None) -> None:
 
 def run_program(run: Callable[[list[str]], None], arguments: list[str]) -> None:
     """Prepare the process of a command and run it, with a user's errors in one line."""
-    # Read when torch is loaded. A thread that waits for others spins, by default 300,000 times with GNU's OpenMP, so two
+    # Torch reads this when it is loaded. A thread that waits spins, by default 300,000 times with GNU's OpenMP, so two
     # trainings of two threads each on two cores slow each other to an eighth. After 3,000 spins each of the two trains
     # at 617 instead of 163 tokens/s, and one alone as fast as before (AMD EPYC: 1,374 and 1,364 tokens/s).
     if "OMP_WAIT_POLICY" not in os.environ:

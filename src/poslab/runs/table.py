@@ -195,7 +195,6 @@ class _Section:
         return [(scheme, settings, seeds) for _, scheme, settings, seeds in members]
 
     def _figures(self, run: Run) -> dict[FigureKey, float]:
-        """Return all figures of a run."""
         summary = run.summary
         losses = dict(zip(_LOSSES, (summary.test_loss, summary.last_val_loss, summary.best_val_loss), strict=True))
         figures: dict[FigureKey, Any] = {(name, None, None): loss for name, loss in losses.items()}

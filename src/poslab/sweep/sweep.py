@@ -138,7 +138,6 @@ def _conclude(jobs: list[Job], folder: Path) -> bool:
 
 
 def _result(job: Job) -> tuple[str, str, str]:
-    """Return the result, the time and a note."""
     if job.impossible:
         return "left out", "", job.problem
     if job.problem:
