@@ -98,7 +98,7 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
                 left_out.append(LeftOut(child, "no run in it"))
         for log in sorted(root.rglob(f"{SWEEP}/*.log")):
             folder, why = log.parents[1] / log.stem, failure_in(log)
-            if why and not folder.exists():  # because a job that had begun says itself why it ended
+            if why and not folder.exists():  # because what has a folder is read below
                 left_out.append(LeftOut(folder, f"failed: {why}"))
     runs = []
     for folder in folders:

@@ -60,12 +60,12 @@ def run_sweep(
             with Progress(sum(not job.problem for job in jobs), left):
                 threads = _divide_threads(config, len(left))
                 results = launcher.launch([_overrides(job, threads) for job in left], initial_job_idx=0)
-            for job, result in zip(left, results, strict=True):
-                try:
-                    _ = result.return_value
-                except Exception as error:  # which stopped the job before it could log it
-                    reason = " ".join(str(error).split()) or type(error).__name__
-                    JobFiles(job.folder).add_failure(reason)
+                for job, result in zip(left, results, strict=True):
+                    try:
+                        _ = result.return_value
+                    except Exception as error:  # it stopped the job before that could log it
+                        reason = " ".join(str(error).split()) or type(error).__name__
+                        JobFiles(job.folder).add_failure(reason)
     except (KeyboardInterrupt, Interrupted):
         _conclude(jobs, folder)
         print("the same command goes on from here")
@@ -92,11 +92,11 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        self._show(last=True)
 
     def _watch(self) -> None:
         while not self._stop.wait(0.5):
             self._show()
+        self._show(last=True)
 
     def _show(self, last: bool = False) -> None:
         begun = [job for job in self.left if JobFiles(job.folder).log.exists()]
