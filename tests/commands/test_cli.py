@@ -1,5 +1,6 @@
 """The program `poslab`: its commands, which are those of scripts/, and how messages name them."""
 
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -34,6 +35,21 @@ def test_lists_its_commands_and_says_its_version(program: Called) -> None:
     assert all(f"  poslab {name} " in text for name in COMMANDS)
     assert program("--help") == program("-h") == (0, text, "")
     assert program("--version") == (0, f"poslab {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "spins"),
+    [("NOTHING", "", "3000"), ("GOMP_SPINCOUNT", "7", "7"), ("OMP_WAIT_POLICY", "active", None)],
+)
+def test_threads_wait_shortly_unless_the_user_says_how(
+    variable: str, value: str, spins: str | None, program: Called, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for known in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(known, "")
+        monkeypatch.delenv(known)
+    monkeypatch.setenv(variable, value)
+    program("--version")
+    assert os.environ.get("GOMP_SPINCOUNT") == spins
 
 
 def test_what_is_no_command(program: Called) -> None:

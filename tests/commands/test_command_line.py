@@ -68,16 +68,9 @@ def test_paths_are_taken_as_they_are_typed(path: str) -> None:
 
 def test_quotes_are_part_of_a_path_but_where_hydra_takes_them() -> None:
     assert parse_line(EvaluateConfig, ["ckpt='mine'"]).ckpt == "'mine'"
-    assert (
-        composed(*parse_arguments(["data.path='in Hydra quotes, as ever'"]).overrides).data.path
-        == "in Hydra quotes, as ever"
-    )
-
-
-def test_a_path_with_a_comma_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("a,b").mkdir()
-    assert parse_line(CompareConfig, ["runs=a,b"]).runs == ["a,b"]
+    quoted = "data.path='in Hydra quotes, as ever'"
+    assert composed(*parse_arguments([quoted]).overrides).data.path == "in Hydra quotes, as ever"
+    assert unquoted(quoted) == quoted
 
 
 @pytest.mark.parametrize(
@@ -88,9 +81,12 @@ def test_a_path_with_a_comma_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("[~/one, two]", ["~/one", "two"]),
         ("it's,b", ["it's", "b"]),
         ("one,,two,", ["one", "two"]),
+        ("a,b", ["a,b"]),  # a folder that is there
     ],
 )
-def test_several_paths(typed: str, paths: list[str]) -> None:
+def test_several_paths(typed: str, paths: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a,b").mkdir()
     assert parse_line(CompareConfig, [f"runs={typed}"]).runs == paths
 
 
@@ -133,10 +129,6 @@ def test_what_a_line_can_not_say(line: list[str], problem: str) -> None:
 )
 def test_train_s_lines_in_hydra_s_grammar(typed: list[str], overrides: list[str]) -> None:
     assert parse_arguments(typed).overrides == overrides
-
-
-def test_what_was_typed_with_quotes_has_them() -> None:
-    assert unquoted("data.path='a, b'") == "data.path='a, b'"
 
 
 @pytest.mark.parametrize(

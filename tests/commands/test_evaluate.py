@@ -99,6 +99,8 @@ def test_other_texts_and_checkpoints_have_files_of_their_own(script: RunScript, 
         assert (code, errors) == (0, "")
         assert file.exists()
         assert len(list(tmp_path.rglob("evaluation*.json"))) == number + 1
+    best.unlink()
+    assert f"checkpoint  {last} " in script(f"ckpt={run}", "lengths=[4]")[1]
 
 
 def test_another_text_is_tokenised_whole(script: RunScript, run: Path, tmp_path: Path) -> None:
@@ -119,25 +121,23 @@ def test_another_text_is_tokenised_whole(script: RunScript, run: Path, tmp_path:
     ("argument", "message"),
     [
         ("last=33", "last=33: must be at most 32, the training length"),
-        (
-            "data_path=zebras.txt",
-            "data_path=zebras.txt: the model knows only the 1,417 tokens of the text it was trained on",
-        ),
+        ("data_path=zebras.txt", "data_path=zebras.txt: the model knows only the 1,417 tokens of the text it was"),
         ("data_path=texts", "'<|endoftext|>'"),
+        ("ckpt=missing", "ckpt=missing: no such file, nor a run folder with a checkpoint"),
+        ("ckpt=texts", "ckpt=texts: no such file, nor a run folder with a checkpoint"),
+        pytest.param(
+            "device=cuda",
+            "device=cuda: torch sees no GPU; valid here: auto, cpu",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
     ],
 )
 def test_bad_arguments(argument: str, message: str, script: RunScript, runs: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     for name, text in {"texts/a": "I HAD", "texts/b": "I HAD", "zebras": "I HAD zebras"}.items():
         (tmp_path / f"{name}.txt").write_text(text)
-    assert_refused(script(f"ckpt={runs[ENDLESS]}", argument), message)
+    assert_refused(script(f"ckpt={runs[ENDLESS]}", argument), message)  # the second of two ckpt= counts
     assert not list(runs[ENDLESS].glob("evaluation*"))
-
-
-def test_no_checkpoint(script: RunScript, tmp_path: Path) -> None:
-    (tmp_path / "folder" / "checkpoints").mkdir(parents=True)
-    for name in ("missing", "folder"):
-        assert_refused(script(f"ckpt={name}"), "no such file, nor a run folder with a checkpoint")
 
 
 def test_text_gone_or_changed_since_training(script: RunScript, tmp_path: Path) -> None:
@@ -188,13 +188,6 @@ def test_schemes_from_outside_are_imported_only_if_allowed(
     monkeypatch.delitem(sys.modules, module)
     (tmp_path / f"{module}.py").unlink()
     assert_refused(script(f"ckpt={run}", "allow_code=true"), f"pos._target_={module}.MyALiBi: can't be imported")
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_cuda_without_a_gpu(script: RunScript, runs: dict[str, Path]) -> None:
-    assert_refused(
-        script(f"ckpt={runs[ENDLESS]}", "device=cuda"), "device=cuda: torch sees no GPU; valid here: auto, cpu"
-    )
 
 
 def test_a_folder_that_cannot_be_written(script: RunScript, run: Path) -> None:

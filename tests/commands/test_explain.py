@@ -87,13 +87,18 @@ def test_a_run(name: str, script: RunScript, tmp_path: Path) -> None:
     assert ("a longer text can't be read in one piece" in page.text) == (name == ENDING)
 
 
-def test_a_sentence(script: RunScript, tmp_path: Path) -> None:
-    """An earlier page is replaced, and the run is otherwise as it was."""
+def test_a_sentence_and_where_the_page_goes(script: RunScript, tmp_path: Path) -> None:
+    """An earlier page is replaced, nothing else is, and the run is otherwise as it was."""
     run = make_run(tmp_path / "run", f"pos={ENDLESS}")
     for sentence in ("Jack Gisburn", "I had always thought"):
         assert script("ckpt=run", f"sentence={sentence}")[0] == 0
     assert Page(run / "explanation.html").maps[0]["words"][1:] == ["had", "always", "thought"]
     assert sorted(path.name for path in run.iterdir()) == ["checkpoints", "config.yaml", "explanation.html"]
+    (tmp_path / "mine.html").write_text("<html>mine</html>")
+    assert_refused(script("ckpt=run", "out=mine.html"), "out=mine.html: is there already, and no page of this script")
+    assert (tmp_path / "mine.html").read_text() == "<html>mine</html>"
+    assert script("ckpt=run", "out=new/folder/page.html")[0] == 0
+    assert (tmp_path / "new" / "folder" / "page.html").exists()
 
 
 def test_a_run_that_retrieves(script: RunScript, tmp_path: Path) -> None:
@@ -160,15 +165,6 @@ def test_a_strangers_scheme(script: RunScript, tmp_path: Path, monkeypatch: pyte
     assert "hearsay: the scheme gives no pictures of itself" in page.text
     failing = script("pos._target_=strangers_of_a_page.Failing")
     assert_refused(failing, "pos=Failing.explain (strangers_of_a_page.py, line 12): raises ValueError: no colours left")
-
-
-def test_nothing_but_its_own_pages_is_overwritten(script: RunScript, tmp_path: Path) -> None:
-    make_run(tmp_path / "run", f"pos={ENDLESS}")
-    (tmp_path / "mine.html").write_text("<html>mine</html>")
-    assert_refused(script("ckpt=run", "out=mine.html"), "out=mine.html: is there already, and no page of this script")
-    assert (tmp_path / "mine.html").read_text() == "<html>mine</html>"
-    assert script("ckpt=run", "out=new/folder/page.html")[0] == 0
-    assert (tmp_path / "new" / "folder" / "page.html").exists()
 
 
 def test_a_text_that_is_gone(script: RunScript, tmp_path: Path) -> None:

@@ -52,11 +52,20 @@ def test_an_evaluation_says_what_was_trained_and_has_a_file_of_its_own(run: Path
     assert (run / "evaluation-scaling_yarn-factor_2.0.json").exists()
 
 
-@pytest.mark.parametrize("asked", ["pos=nope", "pos._target_=nope"])
-def test_another_scheme_that_takes_the_tables(asked: str, run: Path, run_script: RunScript) -> None:
-    code, output, errors = run_script("evaluate", f"ckpt={run}", "lengths=[32]", asked)
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("pos=nope", "pos=nope (trained with pos=rope)"),
+        ("pos._target_=nope", "pos=nope (trained with pos=rope)"),
+        ("pos.base=1e4 pos.scaling=none", ""),  # as it was trained
+    ],
+)
+def test_what_is_other_than_in_training_is_said(asked: str, said: str, run: Path, run_script: RunScript) -> None:
+    code, output, errors = run_script("evaluate", f"ckpt={run}", "lengths=[32]", *asked.split())
     assert (code, errors) == (0, "")
-    assert "pos=nope (trained with pos=rope)" in output
+    assert said in output
+    assert ("trained with" in output) == bool(said)
+    assert (run / "evaluation.json").exists() != bool(said)
 
 
 def test_a_wrapper_is_put_around_what_was_trained(run: Path, run_script: RunScript) -> None:
@@ -68,13 +77,6 @@ def test_a_wrapper_is_put_around_what_was_trained(run: Path, run_script: RunScri
     assert_refused(run_script(*asked), "needs the learned tables scaled_slope")
     _, given, _ = run_script(*asked, "pos.kind=length", "pos.of=nope")
     assert "pos=scaled pos.of=nope pos.kind=length (trained with pos=rope)" in given
-
-
-def test_settings_as_they_were_trained_are_nothing_else(run: Path, run_script: RunScript) -> None:
-    code, output, errors = run_script("evaluate", f"ckpt={run}", "lengths=[32]", "pos.base=1e4", "pos.scaling=none")
-    assert (code, errors) == (0, "")
-    assert "trained with" not in output
-    assert [file.name for file in run.glob("evaluation*")] == ["evaluation.json"]
 
 
 def test_generation_says_it_beside_the_text(run: Path, run_script: RunScript) -> None:

@@ -1,9 +1,7 @@
 """Schemes as settings: chosen by a class or by a name, with settings of their own, and refused in one line."""
 
-import importlib
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,7 @@ from poslab.positions.rope import RoPE
 from poslab.positions.rope_t5 import RoPET5
 from poslab.positions.t5 import T5
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
-from poslab.runs.code import fingerprints, scheme_fingerprint
+from poslab.runs.code import fingerprints
 from poslab.runs.load import read_runs
 from poslab.sweep.job_list import identity
 from poslab.training.summary import flat_settings
@@ -79,8 +77,6 @@ def test_a_class_on_the_command_line_brings_its_own_settings() -> None:
 
 def test_names_stand_for_classes() -> None:
     assert parse_scheme("t5") == parse_scheme({"_target_": "poslab.positions.t5.T5"})
-    with pytest.raises(SettingError, match=r"^pos=t6: unknown; did you mean .*t5.*\? valid: absolute"):
-        parse_scheme({"_target_": "t6"})
     with pytest.raises(SettingError, match=r"^pos\._target_=: must be given"):
         parse_scheme({"num_buckets": 8})
 
@@ -143,32 +139,18 @@ def test_labels_tell_what_differs_and_no_more(tmp_path: Path) -> None:
 
 
 def test_a_scheme_of_a_stranger_within_one_of_poslab_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, run = tmp_path / "within_file.py", tmp_path / "run"
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # an edit within one second would not be seen
-
-    def load_anew(source: str) -> None:
-        file.write_text(source)
-        sys.modules.pop("within_file", None)
-        importlib.invalidate_caches()
-
+    run = tmp_path / "run"
+    (tmp_path / "within_file.py").write_text(ALIBI)
     monkeypatch.syspath_prepend(tmp_path)
-    load_anew(ALIBI)
     config = compose_config(*TINY, "pos=randomized", "pos.of._target_=within_file.MyALiBi", f"run_dir={run}")
     summary = train(config)
     assert (summary.pos, summary.pos_settings["of"]["_target_"]) == ("randomized", "within_file.MyALiBi")
     assert summary.scheme_fingerprint != fingerprints(parse_scheme("randomized"))["scheme_fingerprint"]
-    before = identity(config)
     for attempt in (lambda: load(run), lambda: resume(run, "trainer.max_epochs=3")):
         with pytest.raises(SettingError, match=r"its scheme is within_file\.MyALiBi, which is no part of poslab"):
             attempt()
     assert load(run, allow_code=True).pos == config.pos
     resume(run, "trainer.max_epochs=3", "pos.of._target_=within_file.MyALiBi")  # named, so it may be imported
-    load_anew(ALIBI.replace("bias = -slopes", "bias = slopes"))
-    scheme_fingerprint.cache_clear()
-    changed = compose_config(*TINY, "pos=randomized", "pos.of._target_=within_file.MyALiBi")
-    assert identity(changed) != before
-    with pytest.raises(SettingError, match=r"Randomized with within_file\.MyALiBi has changed since step"):
-        resume(run, "trainer.max_epochs=4", "allow_code=true")
 
 
 def test_classes_a_checkpoint_names_within_a_scheme_are_texts(tmp_path: Path) -> None:

@@ -12,13 +12,12 @@ import torch
 from common import ENDING, ENDLESS, compose_config, make_scheme
 from corpora import VERDICT
 from runs_to_evaluate import Malicious, make_run
-from safetensors.torch import load_file
 
 from poslab.contract.parts import LargestTensor
 from poslab.errors import SettingError
 from poslab.evaluation.evaluate import evaluate
 from poslab.evaluation.files import evaluate_checkpoint, own_text
-from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.evaluation import read_evaluation
 from poslab.training.train import train
@@ -111,8 +110,6 @@ def test_both_formats_hold_the_same(run: Path, tmp_path: Path) -> None:
     for name in ("pos_name", "config", "data_sha256"):
         assert getattr(both[0], name) == getattr(both[1], name)
     assert both[0].model.pos == both[1].model.pos
-    plain = load_file(best)
-    assert all(torch.equal(weight, plain[name]) for name, weight in state.items())
 
 
 @pytest.mark.parametrize("seed", range(18))
@@ -154,13 +151,3 @@ def test_damaged_checkpoints_are_refused_in_one_line(damage: Callable[[dict[str,
     with pytest.raises(SettingError) as refusal:
         load_checkpoint(file)
     assert "\n" not in str(refusal.value)
-
-
-def test_best_before_last_and_a_file_as_it_is(tmp_path: Path) -> None:
-    folder = tmp_path / "run" / "checkpoints"
-    folder.mkdir(parents=True)
-    (folder / "last.ckpt").touch()
-    assert find_checkpoint(str(tmp_path / "run")) == folder / "last.ckpt"
-    (folder / "best.safetensors").touch()
-    assert find_checkpoint(str(tmp_path / "run")) == folder / "best.safetensors"
-    assert find_checkpoint(str(folder / "last.ckpt")) == folder / "last.ckpt"

@@ -72,20 +72,29 @@ def test_each_text_is_compared_by_itself_unless_differences_are_allowed(tmp_path
     assert "data_sha256" in differences_beyond_the_scheme(runs)
 
 
+FACTOR = "position_learning_rate_factor"
+RETRIEVAL = {"layer": 1, "size": 64, "k": 4, "position_bias": False}
+
+
 @pytest.mark.parametrize(
-    ("setting", "values"),
-    [("model.dropout", (0.0, 0.3)), ("optim.position_learning_rate_factor", (1.0, 8.0)), ("pos.max_distance", (2, 16))],
+    ("setting", "values", "shown"),
+    [
+        ("model.dropout", (0.0, 0.3), ("model.dropout=0.0", "model.dropout=0.3")),
+        (f"optim.{FACTOR}", (1.0, 8.0), (f"{FACTOR}=1.0", f"{FACTOR}=8.0")),
+        ("pos.max_distance", (2, 16), ("max_distance=2", "max_distance=16")),
+        ("model.memory_length", (0, 8), ("memory_length=0", "memory_length=8")),
+        ("model.retrieval", (None, RETRIEVAL), ("retrieval=null", "retrieval=true")),
+    ],
 )
-def test_settings_make_groups(setting: str, values: tuple[float, ...], tmp_path: Path) -> None:
+def test_settings_make_groups(setting: str, values: tuple[Any, ...], shown: tuple[str, ...], tmp_path: Path) -> None:
     """Those of a scheme and of how it is trained by their names, others with their groups."""
-    name = setting.removeprefix("pos.").removeprefix("optim.")
-    for seed, value in itertools.product((1, 2), values):
-        folder = write_run(tmp_path / str(value), "shaw", seed)
+    for seed, (number, value) in itertools.product((1, 2), enumerate(values)):
+        folder = write_run(tmp_path / str(number), "shaw", seed)
         if setting.startswith("pos."):
-            set_scheme(folder, **{name: value})
+            set_scheme(folder, **{setting.removeprefix("pos."): value})
         change_config(folder, setting, value)
     groups = compare_folders(tmp_path, allow_differences=True).groups
-    assert {group.label: len(group.runs) for group in groups} == {f"shaw {name}={value}": 2 for value in values}
+    assert {group.label: len(group.runs) for group in groups} == {f"shaw {setting}": 2 for setting in shown}
 
 
 def test_weights_to_begin_with_are_told_apart_by_their_contents(tmp_path: Path) -> None:
@@ -103,21 +112,6 @@ def test_weights_to_begin_with_are_told_apart_by_their_contents(tmp_path: Path) 
     change_config(second, "seed", 2)
     change_summary(second, seed=2)
     assert len(compare_folders(tmp_path / "first", tmp_path / "second").groups) == 1
-
-
-def test_memory_makes_groups(tmp_path: Path) -> None:
-    for number, retrieval in enumerate((None, {"layer": 1, "size": 64, "k": 4, "position_bias": False})):
-        for seed, length in enumerate((0, 8), start=1):
-            folder = write_run(tmp_path / f"{number}{seed}", "t5", seed)
-            change_config(folder, "model.memory_length", length)
-            change_config(folder, "model.retrieval", retrieval)
-    groups = {group.label: len(group.runs) for group in compare_folders(tmp_path).groups}
-    assert groups == {
-        "t5 memory_length=0 retrieval=null": 1,
-        "t5 memory_length=8 retrieval=null": 1,
-        "t5 memory_length=0 retrieval=true": 1,
-        "t5 memory_length=8 retrieval=true": 1,
-    }
 
 
 def test_what_does_not_matter_makes_no_groups(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs_to_compare import SUMMARY, change_summary, compare_folders, report_of, write_run
+from runs_to_compare import SUMMARY, change_summary, compare_folders, write_run
 
-from poslab.errors import SettingError, UserError
+from poslab.errors import SettingError
 from poslab.runs.load import read_runs
 
 
@@ -45,16 +45,6 @@ def test_a_spoilt_run_is_named_and_left_out(spoil: Callable[[Path], object], rea
     assert "\n" not in said
 
 
-def test_nothing_left_to_compare(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        (write_run(tmp_path, seed=seed) / "summary.json").unlink()
-    with pytest.raises(UserError, match=r"no finished run to compare"):
-        report_of(tmp_path)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"no finished run to compare$"):
-        report_of(tmp_path / "empty")
-
-
 @pytest.mark.parametrize("missing", ["nowhere", "file", ""])
 def test_folders_that_are_none(missing: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
@@ -71,27 +61,15 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     assert reasons(tmp_path) == {"photos": "no run in it"}
 
 
-def test_runs_at_any_depth(tmp_path: Path) -> None:
+def test_runs_at_any_depth_count_once(tmp_path: Path) -> None:
+    """A stray file hides none of them."""
     write_run(tmp_path / "a" / "b" / "c", "t5", 1)
     write_run(tmp_path / "a", "t5", 2)
-    write_run(tmp_path, "t5", 3)
-    runs, left_out = read_runs([str(tmp_path)])
-    assert sorted(run.seed for run in runs) == [1, 2, 3]
-    assert not left_out
-
-
-def test_a_stray_file_hides_no_runs(tmp_path: Path) -> None:
-    write_run(tmp_path)
+    folder = write_run(tmp_path, "t5", 3)
     (tmp_path / "config.yaml").write_text("mine: true")
-    assert [run.folder.name for run in read_runs([str(tmp_path)])[0]] == ["absolute-seed1"]
-    assert list(reasons(tmp_path)) == [tmp_path.name]
-
-
-def test_a_folder_named_twice_counts_once(tmp_path: Path) -> None:
-    folder = write_run(tmp_path)
     runs, left_out = read_runs([str(tmp_path), str(folder), str(tmp_path)])
-    assert len(runs) == 1
-    assert not left_out
+    assert sorted(run.seed for run in runs) == [1, 2, 3]
+    assert [left.folder for left in left_out] == [tmp_path]
 
 
 def test_jobs_that_failed_before_they_had_a_folder(tmp_path: Path) -> None:

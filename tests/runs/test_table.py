@@ -57,10 +57,7 @@ def test_a_run_on_a_text(tmp_path: Path) -> None:
     assert tuple(first[["scheme", "seed", "data", "status"]]) == ("t5", 3, "the-verdict.txt", "finished")
     assert tuple(first[["unit", "better", "look", "folder"]]) == ("nats per token", "lower", 1, str(folder))
     assert set(table.loc[table["better"] != "", "metric"]) == {"last validation loss", "best validation loss"}
-
-
-def test_the_loss_of_a_held_out_part_comes_first(tmp_path: Path) -> None:
-    write_run(tmp_path, test_loss=4.5)
+    change_summary(folder, test_loss=4.5)  # of a part that was held out
     assert first_of_each(table_in(tmp_path).table, "metric")[0] == "test loss"
 
 
@@ -76,11 +73,8 @@ def test_a_run_on_a_task(tmp_path: Path) -> None:
     assert set(table.loc[table["better"] == "higher", "metric"]) == {"exact", "accuracy"}
     found = figures(table)
     assert (found["solved", None], found["steps_to_solve", None], found["exact_chance", 20]) == (1, 250, 0.2)
-
-
-def test_a_task_that_was_never_solved_counts_all_steps(tmp_path: Path) -> None:
-    write_task_run(tmp_path, "t5", 1, {10: 0.5}, steps=400)
-    found = figures(table_in(tmp_path).table)
+    write_task_run(tmp_path / "never", "t5", 1, {10: 0.5}, steps=400)
+    found = figures(table_in(tmp_path / "never").table)
     assert (found["solved", None], found["steps_to_solve", None]) == (0, 400)
 
 
@@ -112,11 +106,14 @@ def test_each_stretch_of_a_text_has_a_row(tmp_path: Path) -> None:
     assert set(stretches["metric"]) == {"test loss"}
 
 
-@pytest.mark.parametrize(("tokens", "count"), [(15, 0), (16, 1), (160, 10), (16 * MOST_STRETCHES + 99, MOST_STRETCHES)])
-def test_stretches_are_no_shorter_than_16_tokens_and_no_more_than_can_be_read(
-    tokens: int, count: int, tmp_path: Path
+@pytest.mark.parametrize(
+    ("tokens", "last", "count"),
+    [(15, 4.0, 0), (16, 4.0, 1), (160, 4.0, 10), (16 * MOST_STRETCHES + 99, 4.0, MOST_STRETCHES), (533, math.nan, 0)],
+)
+def test_stretches_are_no_shorter_than_16_tokens_no_more_than_can_be_read_and_finite(
+    tokens: int, last: float, count: int, tmp_path: Path
 ) -> None:
-    write_evaluation(write_run(tmp_path, val_loss_tokens=tokens), [4.0] * tokens)
+    write_evaluation(write_run(tmp_path, val_loss_tokens=tokens), [4.0] * (tokens - 1) + [last])
     assert table_in(tmp_path).table["stretch"].notna().sum() == count
 
 
@@ -130,11 +127,6 @@ def test_documents_are_stretches(tmp_path: Path) -> None:
     bounds = [0, 100, 1001, 1010, 1200, n]
     means = [(first + last - 1) / 2 / n for first, last in pairwise(bounds)]
     assert stretches["value"].tolist() == pytest.approx(means, abs=1e-6)
-
-
-def test_text_without_a_finite_loss_has_no_stretches(tmp_path: Path) -> None:
-    write_evaluation(write_run(tmp_path), [4.0] * 532 + [math.nan])
-    assert table_in(tmp_path).table["stretch"].notna().sum() == 0
 
 
 # Seeds that are missing or diverged

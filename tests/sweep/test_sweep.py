@@ -164,6 +164,12 @@ def test_only_what_is_not_finished_runs_again(swept_here: Sweep, tmp_path: Path)
     assert "smoke: 4 jobs, 1 to run; runs in runs/smoke" in output
     assert [name for name, line in table(output).items() if not line.endswith("was finished before")] == [cut.name]
     assert sum("-0ldname" in name for name in table(output)) == 2
+    change_summary(cut, code_fingerprint="another")
+    code, output, _ = swept_here("pos=t5,absolute", "seed=1,2")
+    assert code == 0
+    notes = [line.split("finished before")[1] for line in table(output).values()]
+    assert sorted(notes) == ["", "", "", ", by other code"]
+    assert "without their folders, or in another run_dir=..., they are trained anew" in output
 
 
 def test_an_extended_run_is_no_job_s(swept_here: Sweep, tmp_path: Path) -> None:
@@ -252,18 +258,6 @@ def test_settings_that_only_the_class_has_are_swept(tmp_path: Path, monkeypatch:
     ]
 
 
-def test_runs_of_other_code_are_reused_only_with_a_line(swept_here: Sweep, tmp_path: Path) -> None:
-    swept_here("pos=t5", "seed=1,2")
-    first, _ = folders(tmp_path / "runs" / "smoke")
-    change_summary(first, code_fingerprint="another")
-    code, output, _ = swept_here("pos=t5", "seed=1,2")
-    assert code == 0
-    assert "2 jobs, 0 to run" in output
-    notes = [line.split("finished before")[1] for line in table(output).values()]
-    assert notes == [", by other code", ""]
-    assert "without their folders, or in another run_dir=..., they are trained anew" in output
-
-
 def test_code_that_changes_during_a_sweep_trains_nothing(tmp_path: Path) -> None:
     config, planned_code = compose_config(*TINY, f"run_dir={tmp_path}/job"), {"code_fingerprint": "another"}
     with pytest.raises(UserError, match="the code has changed since the sweep began"):
@@ -271,7 +265,7 @@ def test_code_that_changes_during_a_sweep_trains_nothing(tmp_path: Path) -> None
     assert not (tmp_path / "job").exists()
 
 
-def test_the_log_of_a_job_that_another_process_runs_is_its_own(swept_here: Sweep, tmp_path: Path) -> None:
+def test_a_job_that_another_process_runs_is_left_to_it(swept_here: Sweep, tmp_path: Path) -> None:
     swept_here("pos=t5", "seed=1,2")
     runs = folders(tmp_path / "runs" / "smoke")
     logs = [JobFiles(run).log for run in runs]
@@ -281,6 +275,7 @@ def test_the_log_of_a_job_that_another_process_runs_is_its_own(swept_here: Sweep
     with JobFiles(runs[0]).claim():
         swept_here("pos=t5", "seed=1,2")
         assert [log.exists() for log in logs] == [True, False]
+        assert [(run / "summary.json").exists() for run in runs] == [False, True]
 
 
 def test_failures_stop_no_other_job(sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,6 +353,10 @@ def test_the_first_parameter_varies_slowest_over_all_grids() -> None:
         "seed=2 pos=t5 data=back", "seed=2 pos=t5 data=copy", "seed=2 pos=rope data=back", "seed=2 pos=rope data=copy",
         "seed=3 pos=t5 data=copy", "seed=3 pos=rope data=copy",
     ]  # fmt: skip
+    values = {"trainer.max_epochs": None, "data.match": True, "evaluation.lengths": [64, 128], "pos.base": 1e4}
+    (job,) = overrides_of_grids({"seed": 1}, [values])  # read as those of any yaml
+    read = ["trainer.max_epochs=null", "data.match=True", "evaluation.lengths=[64,128]", "pos.base=10000.0"]
+    assert job == ["seed=1", *read]
 
 
 @pytest.mark.parametrize("experiment", [f"study/{file.stem}" for file in CONFIGS.glob("experiment/study/*.yaml")])
@@ -367,14 +366,6 @@ def test_the_study_trains_seed_after_seed(experiment: str) -> None:
     seeds = [override for job in jobs for override in job if override.startswith("seed=")]
     assert seeds == sorted(seeds)
     assert len({*seeds}) > 1
-
-
-def test_values_of_grids_are_read_as_those_of_any_yaml() -> None:
-    grids = [{"trainer.max_epochs": None, "data.match": True, "evaluation.lengths": [64, 128], "pos.base": 1e4}]
-    (job,) = overrides_of_grids({"seed": 1}, grids)
-    assert job == [
-        "seed=1", "trainer.max_epochs=null", "data.match=True", "evaluation.lengths=[64,128]", "pos.base=10000.0",
-    ]  # fmt: skip
 
 
 def test_a_job_goes_on_from_the_run_of_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,23 +429,12 @@ def test_identity_is_settings_and_text(tmp_path: Path) -> None:
     (tmp_path / "copy.txt").write_bytes((REPOSITORY / "data" / "the-verdict.txt").read_bytes())
     (tmp_path / "other.txt").write_bytes((REPOSITORY / "data" / "the-verdict.txt").read_bytes() + b".")
     base = of("pos=t5")
-    assert of("pos=t5", "evaluation.lengths=[8]", "evaluation.stride=4", "sample.new_tokens=1") == base
-    assert of("pos=t5", "trainer.log_every_n_steps=1", "trainer.profiler=simple") == base
-    assert of("pos=t5", f"run_dir={tmp_path}", "threads=1", f"data.path={tmp_path}/copy.txt") == base
-    factor = f"{FACTOR}=8"
-    assert of("pos=nope") == of("pos=nope", factor)  # learns nothing that could move faster
-    different = [
-        of("pos=t5", factor),
-        of("pos=t5", "seed=2"),
-        of("pos=t5", "pos.num_buckets=16"),
-        of("pos=absolute"),
-        of("pos=t5", "trainer.max_epochs=5"),
-        of("pos=t5", "model.dropout=0.2"),
-        of("pos=t5", "data.vocabulary=observed"),
-        of("pos=t5", "model.attention_backend=reference"),
-        of("pos=t5", f"data.path={tmp_path}/other.txt"),
-    ]
-    assert len({base, *different}) == 10
+    unimportant = ("evaluation.lengths=[8]", "trainer.log_every_n_steps=1", f"run_dir={tmp_path}", "threads=1")
+    assert of("pos=t5", *unimportant, f"data.path={tmp_path}/copy.txt") == base
+    assert of("pos=nope") == of("pos=nope", f"{FACTOR}=8")  # learns nothing that could move faster
+    important = (f"{FACTOR}=8", "seed=2", "pos.num_buckets=16", "trainer.max_epochs=5", "model.dropout=0.2")
+    different = {of("pos=t5", setting) for setting in (*important, f"data.path={tmp_path}/other.txt")}
+    assert len({base, of("pos=absolute"), *different}) == 8
 
 
 def test_weights_to_begin_with_are_part_of_a_job_by_their_contents(tmp_path: Path) -> None:
@@ -477,16 +457,6 @@ def test_weights_to_begin_with_are_part_of_a_job_by_their_contents(tmp_path: Pat
     assert len({known, identity(beginning_with("other")), identity(beginning_with("deeper"))}) == 3
     with pytest.raises(UserError, match=r"^init_from=.*/nowhere: no such file or folder$"):
         identity(beginning_with("nowhere"))
-
-
-def test_a_job_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:
-    config = compose_config(*TINY, f"run_dir={tmp_path}/sweep/job")
-    files = JobFiles(tmp_path / "sweep" / "job")
-    with files.claim():
-        assert files.claimed
-        run_job(config, [])
-    assert not files.claimed
-    assert not (tmp_path / "sweep" / "job").exists()
 
 
 def test_an_interrupted_job_resumes_or_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -518,9 +488,20 @@ def unreadable(folder: Path) -> None:
     (folder / "checkpoints" / "last.ckpt").mkdir()
 
 
+def foreign(folder: Path) -> None:
+    """Leave a file of the user's, and no run."""
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+
+
 @pytest.mark.parametrize(
     ("spoil", "problem"),
-    [(another_process, "another process is running it"), (unreadable, "last.ckpt: can't be read: Is a directory")],
+    [
+        (another_process, "another process is running it"),
+        (unreadable, "last.ckpt: can't be read: Is a directory"),
+        (foreign, "is not empty"),
+    ],
 )
 def test_a_job_that_is_refused_leaves_its_folder_alone(
     spoil: Callable[[Path], Any],
@@ -540,16 +521,6 @@ def test_a_job_that_is_refused_leaves_its_folder_alone(
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path != folder / ".lock"} == before
     if held is not None:
         held.release()
-
-
-def test_a_job_does_not_start_over_among_foreign_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_module, "_run_alone", in_this_process)
-    folder = tmp_path / "sweep" / "job"
-    folder.mkdir(parents=True)
-    (folder / "notes.txt").write_text("mine")
-    run_job(compose_config(*TINY, f"run_dir={folder}"), [])
-    assert "is not empty" in JobFiles(folder).failure
-    assert (folder / "notes.txt").read_text() == "mine"
 
 
 def test_threads_are_divided_among_jobs_on_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:

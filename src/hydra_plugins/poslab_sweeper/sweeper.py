@@ -11,7 +11,6 @@ from typing import Any
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
@@ -46,34 +45,29 @@ class ResumableSweeper(Sweeper):
 
 
 def overrides_of_jobs(config: DictConfig, loader: ConfigLoader, arguments: Sequence[str]) -> list[list[str]]:
-    """Return the overrides of each job: combinations of all grids, those with the same values of `params` together."""
+    """Return the overrides of each job: combinations of all grids, those with the same values of `params` together.
+
+    Raises UserError for an override without values.
+    """
     # As they are written: an interpolation such as ${seed} is that of each job, which `__init__` gets resolved.
     written: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=False)
     params, parser = written["params"] or {}, OverridesParser.create(config_loader=loader)
     jobs: list[list[str]] = []
     for grid in written["grids"] or [{}]:
         given = [*(f"{name}={as_typed(value)}" for name, value in {**params, **grid}.items()), *arguments]
-        jobs += combinations(parser.parse_overrides(given))
+        choices: dict[str, list[str]] = {}  # the last override of a name counts
+        for override in parser.parse_overrides(given):
+            name = override.get_key_element()
+            swept = override.is_sweep_override()
+            values: Any = override.sweep_string_iterator() if swept else [override.get_value_element_as_str()]
+            choices[name] = [f"{name}={value}" for value in values]
+            if not choices[name]:
+                raise UserError(f"{str(override.input_line).lstrip('+')}: has no values, so there are no jobs")
+        jobs += map(list, product(*choices.values()))
     place: dict[str, int] = {}
     for value in (value for job in jobs for value in job[: len(params)]):
         place.setdefault(value, len(place))
     return sorted(jobs, key=lambda job: [place[value] for value in job[: len(params)]])
-
-
-def combinations(overrides: Sequence[Override]) -> list[list[str]]:
-    """Return every combination of the values of overrides, of which the last of a name counts.
-
-    Raises UserError for an override without values.
-    """
-    choices: dict[str, list[str]] = {}
-    for override in overrides:
-        name = override.get_key_element()
-        swept = override.is_sweep_override()
-        values: Any = override.sweep_string_iterator() if swept else [override.get_value_element_as_str()]
-        choices[name] = [f"{name}={value}" for value in values]
-        if not choices[name]:
-            raise UserError(f"{str(override.input_line).lstrip('+')}: has no values, so there are no jobs")
-    return [list(combination) for combination in product(*choices.values())]
 
 
 ConfigStore.instance().store(

@@ -27,11 +27,8 @@ def run_check(config: CheckConfig) -> None:
                 break
         print()
     if counts["differs"]:
-        raise RunStopped(f"{name}: {_parts(counts['differs'])} of the contract differ{'s' * (counts['differs'] == 1)}")
+        count, verb = ("1 part", "differs") if counts["differs"] == 1 else (f"{counts['differs']} parts", "differ")
+        raise RunStopped(f"{name}: {count} of the contract {verb}")
     if config.strict and counts["not tried"]:
-        verb = "was" if counts["not tried"] == 1 else "were"
-        raise RunStopped(f"{name}: {_parts(counts['not tried'])} of the contract {verb} not tried (strict=true)")
-
-
-def _parts(count: int) -> str:
-    return f"{count} part{'s' * (count > 1)}"
+        count, verb = ("1 part", "was") if counts["not tried"] == 1 else (f"{counts['not tried']} parts", "were")
+        raise RunStopped(f"{name}: {count} of the contract {verb} not tried (strict=true)")

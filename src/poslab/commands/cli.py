@@ -20,9 +20,6 @@ from poslab.signals import Interrupted, raise_on_signals
 Schema = TypeVar("Schema")
 
 
-SPINS = "3000"  # of a thread that waits
-
-
 @dataclass(frozen=True)
 class Command:
     """Command: its line in `poslab --help`, and the function that runs it with the arguments after its name."""
@@ -32,11 +29,8 @@ class Command:
 
 
 def _imported_later(command: str, function: str, count: int = 1) -> Callable[..., None]:
-    """Return a command's function, imported once the command line is checked, which needs no torch.
-
-    count: how many arguments it takes of those that `plain_command` gives, settings and the command as typed; `train`
-    takes the arguments after its name.
-    """
+    """Return a command's function, imported once the command line is checked, which needs no torch. count: how many it
+    takes of the arguments that `plain_command` gives, settings and the command as typed."""
     return lambda *given: getattr(import_module(f"poslab.commands.{command}"), function)(*given[:count])
 
 
@@ -66,17 +60,6 @@ COMMANDS = {
 }
 
 
-def let_threads_sleep() -> None:
-    """Let threads of OpenMP sleep soon, unless the environment says otherwise. Call before torch is loaded.
-
-    A thread that waits for the others spins, by default 300,000 times with GNU's OpenMP. Two trainings of two threads
-    each on two cores then slow each other to an eighth. After 3,000 spins each of the two trains at 617 instead of 163
-    tokens/s, and one alone as fast as before (AMD EPYC: 1,374 and 1,364 tokens/s).
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
-
-
 def main(command: str | None = None) -> None:
     """Run `poslab COMMAND ...`; a file of scripts/ names its command, and has the arguments only."""
     run_program(_run, sys.argv[1:] if command is None else [command, *sys.argv[1:]])
@@ -84,7 +67,11 @@ def main(command: str | None = None) -> None:
 
 def run_program(run: Callable[[list[str]], None], arguments: list[str]) -> None:
     """Prepare the process of a command and run it, with a user's errors in one line."""
-    let_threads_sleep()
+    # Torch reads this when it is loaded. A thread that waits spins, by default 300,000 times with GNU's OpenMP, so two
+    # trainings of two threads each on two cores slow each other to an eighth. After 3,000 spins each of the two trains
+    # at 617 instead of 163 tokens/s, and one alone as fast as before (AMD EPYC: 1,374 and 1,364 tokens/s).
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "3000")
     sys.path.append(os.getcwd())  # pos._target_=my_file.MyScheme finds my_file.py where the command is given
     for stream in (sys.stdout, sys.stderr):  # a model may write characters that the terminal doesn't have
         if isinstance(stream, io.TextIOWrapper):
@@ -97,7 +84,10 @@ def run_program(run: Callable[[list[str]], None], arguments: list[str]) -> None:
 def _run(arguments: list[str]) -> None:
     name, *rest = arguments or ["--help"]
     if name in ("-h", "--help"):
-        print(_help())
+        width = max(map(len, COMMANDS))
+        commands = [f"  {NAME} {command:<{width}}  {about.purpose}" for command, about in COMMANDS.items()]
+        print("Train GPT decoders that differ only in how they know position, and compare them.", "", *commands, "",
+              f"{NAME} COMMAND --help shows what each takes, {NAME} --version the version.", sep="\n")  # fmt: skip
     elif name == "--version":
         print(f"{NAME} {poslab.__version__}")
     elif name in COMMANDS:
@@ -106,15 +96,6 @@ def _run(arguments: list[str]) -> None:
         raise UserError(f"{name}: a command comes first, as in {command_line('train', *arguments)}")
     else:
         raise UserError(f"{name}: unknown command; {suggestion(name, COMMANDS)}")
-
-
-def _help() -> str:
-    width = max(map(len, COMMANDS))
-    commands = "\n".join(f"  {NAME} {name:<{width}}  {command.purpose}" for name, command in COMMANDS.items())
-    return (
-        f"Train GPT decoders that differ only in how they know position, and compare them.\n\n{commands}\n\n"
-        f"{NAME} COMMAND --help shows what each takes, {NAME} --version the version."
-    )
 
 
 @contextmanager

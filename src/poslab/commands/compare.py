@@ -7,7 +7,7 @@ from poslab.comparison.compare import compare_table
 from poslab.comparison.contrasts import verdicts
 from poslab.comparison.grids import setting_panels
 from poslab.comparison.report import Report
-from poslab.comparison.source import Source, read_table_file
+from poslab.comparison.source import read_table_file
 from poslab.config.contrasts import write_registrations
 from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError
@@ -20,7 +20,13 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
 
     Raises UserError for settings, tables, runs and folders that can't be used.
     """
-    source = _read(config)
+    if config.table is not None:
+        source = read_table_file(config)
+    else:
+        print("reading runs ...", flush=True)
+        from poslab.comparison.of_runs import read_folders  # loads torch
+
+        source = read_folders(config)
     for left in source.left_out:
         print(f"left out  {left.folder}: {left.reason}")
     try:
@@ -40,12 +46,3 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
         print(f"note: {note}", file=sys.stderr)
     print(f"\nreport  {source.folder / 'report.html'} (also report.md, results.csv)")
     return source.folder
-
-
-def _read(config: CompareConfig) -> Source:
-    if config.table is not None:
-        return read_table_file(config)
-    print("reading runs ...", flush=True)
-    from poslab.comparison.of_runs import read_folders  # loads torch
-
-    return read_folders(config)

@@ -14,7 +14,7 @@ from poslab.metric import perplexity
 from poslab.processors import compute_on
 from poslab.report.terminal import table
 from poslab.runs.checkpoint import Checkpoint, choose_device, load_checkpoint
-from poslab.runs.evaluation import STRETCH, Evaluation, LengthLoss, every_stretch
+from poslab.runs.evaluation import STRETCH, Evaluation, every_stretch
 from poslab.runs.folder import EVALUATION
 
 _LOSSES = ("loss", "perplexity", "sliding loss", "perplexity")
@@ -31,7 +31,11 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
         print(f"settings    {checkpoint.settings_in_words}")
     if len(checkpoint.model.draws) > 1:
         print(f"positions   drawn as in training; figures are means over {len(checkpoint.model.draws)} draws")
-    print(f"text        {text.name}; {_counted(len(text.tokens) - 1, config.tokens)}\n")
+    tokens = len(text.tokens) - 1
+    every = every_stretch(tokens, config.tokens)
+    counted = f"of {tokens:,} tokens 1 in {every} counts, in stretches of {STRETCH:,}"
+    counted = counted if every > 1 else f"all {tokens:,} tokens but the first count"
+    print(f"text        {text.name}; at every length, {counted}\n")
     memory_lengths = None if config.model is None else config.model.memory_length
     evaluation = evaluate_checkpoint(
         checkpoint, text, config.lengths, config.stride, config.last, memory_lengths, config.tokens
@@ -46,17 +50,20 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
     return evaluation
 
 
-def _counted(tokens: int, most: int | None) -> str:
-    """Return which tokens of a text count at every length."""
-    every = every_stretch(tokens, most)
-    if every == 1:
-        return f"at every length, all {tokens:,} tokens but the first count"
-    return f"at every length, of {tokens:,} tokens 1 in {every} counts, in stretches of {STRETCH:,}"
-
-
 def _print(evaluation: Evaluation) -> None:
-    gains = evaluation.context_gains
-    rows = [_row(result, gains.get(result.length)) for result in evaluation.lengths]
+    rows = []
+    for result in evaluation.lengths:
+        if result.loss is None or result.sliding_loss is None:
+            rows.append([str(result.length), *["n/a"] * (len(_COLUMNS) - 2), result.note])
+            continue
+        losses, gain = result.by_position or [], evaluation.context_gains.get(result.length)
+        eighth = max(1, len(losses) // 8)
+        row = [str(result.length)]
+        for loss in (result.loss, result.sliding_loss):
+            row += [f"{loss:.4f}", f"{perplexity(loss):,.1f}"]
+        row += [str(result.stride), *(f"{sum(of) / eighth:.4f}" for of in (losses[:eighth], losses[-eighth:]))]
+        row.append("" if result.last_loss is None else f"{result.last_loss:.4f}")
+        rows.append([*row, "" if gain is None else f"{gain:+.4f}", ""])
     print(table(_COLUMNS, rows, align=">>>>>>>>>><"))
     print("loss: of windows that follow each other. sliding: windows move by the stride and only what is new counts.")
     print("at start, at end: mean loss in the first and the last eighth of sliding windows.")
@@ -79,19 +86,6 @@ def _print_by_memory(evaluation: Evaluation, trained: int) -> None:
     print(table(["memory", "loss", "perplexity", "gain", ""], rows, align=">>>><"))
     print("memory: tokens remembered before each window of the training length; windows follow each other.")
     print("gain: what they take off the loss without.")
-
-
-def _row(result: LengthLoss, gain: float | None) -> list[str]:
-    if result.loss is None or result.sliding_loss is None:
-        return [str(result.length), *["n/a"] * (len(_COLUMNS) - 2), result.note]
-    row = [str(result.length)]
-    for loss in (result.loss, result.sliding_loss):
-        row += [f"{loss:.4f}", f"{perplexity(loss):,.1f}"]
-    losses = result.by_position or []
-    eighth = max(1, len(losses) // 8)
-    row += [str(result.stride), *(f"{sum(of) / eighth:.4f}" for of in (losses[:eighth], losses[-eighth:]))]
-    row.append("" if result.last_loss is None else f"{result.last_loss:.4f}")
-    return [*row, "" if gain is None else f"{gain:+.4f}", ""]
 
 
 def _write(checkpoint: Checkpoint, text: Text, evaluation: Evaluation, own: bool) -> None:

@@ -17,7 +17,7 @@ from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_task, own_text
 from poslab.explanation.model_under_study import ModelUnderStudy, examine, require_comparable
 from poslab.explanation.page import MARK, write
-from poslab.explanation.probe_data import ProbeData, of_task, of_text
+from poslab.explanation.probe_data import of_task, of_text
 from poslab.model.decoder import GPT
 from poslab.model.memory import decoder_of
 from poslab.processors import compute_on
@@ -92,7 +92,11 @@ def _trained(label: str, checkpoint: Checkpoint, config: ExplainConfig) -> Model
     model, notes = checkpoint.model, []
     probe_data = None
     try:
-        probe_data = _probe_data(checkpoint, config.allow_code)
+        if "path" in (checkpoint.config.get("data") or {"path": None}):
+            text = own_text(checkpoint)
+            probe_data = of_text(text.name, text.tokens, model, text.ends)
+        else:
+            probe_data = of_task(own_task(checkpoint, config.allow_code), model)
         probe_data = probe_data.with_sentence(checkpoint.vocabulary, config.sentence, model.shape.context_length)
     except UserError as error:
         if isinstance(error, SettingError) and error.option == "sentence":
@@ -103,14 +107,6 @@ def _trained(label: str, checkpoint: Checkpoint, config: ExplainConfig) -> Model
     before = {name: table for name, (table, _) in start.items()}
     facts = _facts(model) | {"run": str(checkpoint.run or checkpoint.path)}
     return ModelUnderStudy(label, model, checkpoint.vocabulary, facts, probe_data, before, notes=notes)
-
-
-def _probe_data(checkpoint: Checkpoint, allow_code: bool) -> ProbeData:
-    """Return probe data of the data that it was trained on. Raises UserError where these are gone."""
-    if "path" not in (checkpoint.config.get("data") or {"path": None}):
-        return of_task(own_task(checkpoint, allow_code), checkpoint.model)
-    text = own_text(checkpoint)
-    return of_text(text.name, text.tokens, checkpoint.model, text.ends)
 
 
 def _scheme(config: ExplainConfig) -> str:

@@ -45,7 +45,8 @@ def run_generation(config: GenerateConfig) -> None:
             yield columns[-1][0]
 
     show = partial(show_text, checkpoint.vocabulary, stop_token)
-    headings = _headings(config)
+    numbers = product(range(1, len(config.prompt) + 1), range(1, config.samples + 1))
+    headings = [f"== prompt {p}, sample {s}\n" for p, s in numbers] if len(prompts) > 1 else [""]
     started = time.perf_counter()
     written = show(headings[0], prompts[0], first_text())
     seconds = time.perf_counter() - started
@@ -71,12 +72,6 @@ def show_text(
     finally:
         print(decoder.decode(b"", final=True))
     return count
-
-
-def _headings(config: GenerateConfig) -> list[str]:
-    """Return a line above each text, where there are several."""
-    numbers = list(product(range(1, len(config.prompt) + 1), range(1, config.samples + 1)))
-    return [f"== prompt {p}, sample {s}\n" for p, s in numbers] if len(numbers) > 1 else [""]
 
 
 def _note_limits(config: GenerateConfig, checkpoint: Checkpoint, prompt: int) -> None:

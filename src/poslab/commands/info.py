@@ -27,9 +27,23 @@ WITHOUT_GPU = {
 
 def print_info() -> None:
     """Print versions, devices, threads, the attention backend of every scheme, and whether the data are unchanged."""
+    commit, clean = git_state()
+    versions = {"python": platform.python_version()}
+    versions |= {name: version(name) for name in (*PACKAGES, "matplotlib", "scipy")}
+    versions["git commit"] = f"{commit}{'' if clean else ', changed since'}" if commit else "no git checkout"
+    devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    devices += ["Apple GPU (mps)"] if torch.backends.mps.is_available() else []
+    units = bfloat16_units()
+    machine = {
+        "system": platform.platform(),
+        "processors": f"{os.cpu_count()} ({platform.machine()})",
+        "threads": f"{torch.get_num_threads()}, of torch",
+        "bfloat16": f"computed by {units}" if units else "computed in software, slower than float32",
+        "gpus": ", ".join(devices) or "none that torch sees",
+    }
     for title, lines in (
-        ("versions", _versions()),
-        ("machine", _machine()),
+        ("versions", versions),
+        ("machine", machine),
         ("attention backend that auto picks, and why", _backends()),
         ("data", _data()),
         ("never run on a GPU so far; there, in a checkout:", WITHOUT_GPU),
@@ -37,27 +51,6 @@ def print_info() -> None:
         print(title)
         width = max(len(name) for name in lines)
         print("\n".join(f"  {name:<{width}}  {value}" for name, value in lines.items()), end="\n\n")
-
-
-def _versions() -> dict[str, str]:
-    packages = {name: version(name) for name in (*PACKAGES, "matplotlib", "scipy")}
-    commit, clean = git_state()
-    git = f"{commit}{'' if clean else ', changed since'}" if commit else "no git checkout"
-    return {"python": platform.python_version(), **packages, "git commit": git}
-
-
-def _machine() -> dict[str, str]:
-    devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    devices += ["Apple GPU (mps)"] if torch.backends.mps.is_available() else []
-    return {
-        "system": platform.platform(),
-        "processors": f"{os.cpu_count()} ({platform.machine()})",
-        "threads": f"{torch.get_num_threads()}, of torch",
-        "bfloat16": f"computed by {units}"
-        if (units := bfloat16_units())
-        else "computed in software, slower than float32",
-        "gpus": ", ".join(devices) or "none that torch sees",
-    }
 
 
 def _backends() -> dict[str, str]:
@@ -78,12 +71,11 @@ def _data() -> dict[str, str]:
     """Check each file that data/README.md lists against the hash that stands there."""
     table = (BUNDLED_DATA / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `([^`]+)` \|.*\| `([0-9a-f]{64})` \|$", table, flags=re.MULTILINE)
-    return {name: _check(name, sha256) for name, sha256 in listed} | {"tokens are kept in": str(default_cache_dir())}
-
-
-def _check(name: str, sha256: str) -> str:
-    try:
-        same = file_sha256(BUNDLED_DATA / name, "data", name) == sha256
-    except SettingError as error:
-        return error.problem
-    return "as published" if same else "CHANGED: not the file that poslab came with"
+    found = {}
+    for name, sha256 in listed:
+        try:
+            same = file_sha256(BUNDLED_DATA / name, "data", name) == sha256
+            found[name] = "as published" if same else "CHANGED: not the file that poslab came with"
+        except SettingError as error:
+            found[name] = error.problem
+    return found | {"tokens are kept in": str(default_cache_dir())}

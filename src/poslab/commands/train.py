@@ -39,14 +39,18 @@ def run_train(typed: list[str]) -> None:
         if arguments.help:
             print(_help(arguments))
             return
-        if _needs_hydra(arguments):  # its application; a run needs no more than its public `compose`
+        # These need Hydra's application; a run needs no more than its public `compose`.
+        shows = arguments.hydra_help or arguments.cfg or arguments.resolve or arguments.shell_completion
+        if arguments.multirun or shows:
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra would print errors itself
             _check_config_dir(arguments)
             run_hydra(_run_job, arguments)
             return
         composed, running = _composed(arguments)
         if "--example" in typed:
-            print(_example(composed))
+            from poslab.config.train import parse
+
+            print(parse(composed).data.example())
             return
         name = scheme_name(running)
         require_known(composed.pos, given_of(arguments.overrides))
@@ -66,11 +70,6 @@ def _in_users_words(typed: list[str]) -> Iterator[None]:
         raise
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
         raise UserError(explain(error, typed)) from error
-
-
-def _needs_hydra(flags: Namespace) -> bool:
-    """Return whether this is a sweep, or asks Hydra to show something."""
-    return bool(flags.multirun or flags.hydra_help or flags.cfg or flags.resolve or flags.shell_completion)
 
 
 def _composed(arguments: Namespace) -> tuple[DictConfig, DictConfig]:
@@ -108,13 +107,6 @@ def _run_job(config: DictConfig) -> None:
 
 def _typed_config_dir(folder: str | None) -> list[str]:
     return [] if folder is None else [f"--config-dir={Path(folder).absolute()}"]
-
-
-def _example(composed: DictConfig) -> str:
-    """Return one example of the task that the command line names."""
-    from poslab.config.train import parse
-
-    return parse(composed).data.example()
 
 
 def _help(arguments: Namespace) -> str:

@@ -65,7 +65,11 @@ def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
 
 def help_text(schema: type) -> str:
     """Return the dataclass's docstring, and every setting with its default and its help."""
-    lines = {f"{field.name}: {_default(field)}": field.metadata.get("help", "") for field in dataclasses.fields(schema)}
+    lines = {}
+    for field in dataclasses.fields(schema):
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        shown = "???" if default is dataclasses.MISSING else as_typed(default)
+        lines[f"{field.name}: {shown}"] = field.metadata.get("help", "")
     width = max(map(len, lines))
     settings = "\n".join(f"{line:<{width}}  {words}".rstrip() for line, words in lines.items())
     return f"{inspect.getdoc(schema)}\n\nSettings (name=value) and their defaults\n{settings}"
@@ -83,12 +87,6 @@ def _value(text: str, hint: Any) -> Any:
         return [text]
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     return [part.strip() for part in bare.split(",") if part.strip()]
-
-
-def _default(field: dataclasses.Field[Any]) -> str:
-    if field.default_factory is not dataclasses.MISSING:
-        return as_typed(field.default_factory())
-    return "???" if field.default is dataclasses.MISSING else as_typed(field.default)
 
 
 def argv_of(command: str, *arguments: str) -> list[str]:

@@ -19,9 +19,6 @@ EXPORTED = "model.safetensors"  # in a folder that scripts/export.py has written
 UNFINISHED = ".tmp"  # ends the name of a file that is being written
 
 
-# Hashes
-
-
 def file_sha256(file: Path, option: str, given: str) -> str:
     """Return the sha256 of a file. Raises SettingError, for the option that gave it, where it can't be read."""
     try:
@@ -34,9 +31,6 @@ def file_sha256(file: Path, option: str, given: str) -> str:
 def joined_sha256(hashes: Sequence[str]) -> str:
     """Return one sha256 for several files: of one file, its own; of several, that of all theirs in hex."""
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
-
-
-# Writing
 
 
 def default_cache_dir() -> Path:

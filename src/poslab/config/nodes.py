@@ -126,16 +126,12 @@ def with_settings(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, A
     node = copy.deepcopy(node)
     for name, text in given.items():
         group, _, key = name.rpartition(".")
-        part_of(node, group)[key] = _value(text)
+        value: Any = None if text == "null" else text.strip("'\"")
+        if text.startswith("["):
+            with suppress(yaml.YAMLError):
+                value = yaml.safe_load(text)
+        part_of(node, group)[key] = value
     return chosen(node, given)
-
-
-def _value(text: str) -> Any:
-    """Return a command line's text as a plain value, before it is converted to the type of its setting."""
-    if text.startswith("["):
-        with suppress(yaml.YAMLError):
-            return yaml.safe_load(text)
-    return None if text == "null" else text.strip("'\"")
 
 
 def part_of(node: dict[str, Any], name: str) -> dict[str, Any]:
@@ -164,11 +160,6 @@ def merged(node: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return {**node, **over, **inside}
 
 
-def is_task(node: Any) -> bool:
-    """Return whether a `data` node is a task's rather than a text's."""
-    return isinstance(node, Mapping) and TARGET in node
-
-
 def training_of_scheme(settings: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the settings of a run that `TRAINING_OF_SCHEME` names, by the last part of their name.
 
@@ -195,12 +186,9 @@ def default_settings(pos: str) -> Mapping[str, Any]:
 
 def _named(node: Mapping[str, Any]) -> dict[str, Any]:
     """Return a node of configs/pos with the defaults of the schemes that it names."""
-    known = schemes()
-
-    def whole(value: Any) -> Any:
-        if not isinstance(value, Mapping) or value[TARGET] not in known:
-            return value
-        own = {key: inner for key, inner in value.items() if key != TARGET}
-        return _named(merged(known[value[TARGET]], own))
-
-    return {key: whole(value) for key, value in node.items()}
+    known, whole = schemes(), dict(node)
+    for key, value in node.items():
+        if isinstance(value, Mapping) and value[TARGET] in known:
+            own = {name: inner for name, inner in value.items() if name != TARGET}
+            whole[key] = _named(merged(known[value[TARGET]], own))
+    return whole

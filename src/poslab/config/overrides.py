@@ -9,6 +9,7 @@ of Hydra's private parts.
 import re
 from argparse import Namespace
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -40,19 +41,16 @@ def with_any_scheme(overrides: Iterable[str]) -> list[str]:
     """Return the overrides so that Hydra takes every setting of the scheme, of the task and of a group that may be
     null: it knows those of a yaml, and of a sweep's default one, not those of a class, which are checked later. The
     name of a scheme comes before its settings, which else would be replaced by it."""
-    settings = [f"++{o.lstrip('+')}" if _is_of_class(o.lstrip("+").partition("=")[0]) else o for o in overrides]
-    outer_first = iter(sorted(filter(is_of_scheme, settings), key=lambda setting: setting.partition("=")[0].count(".")))
-    return [next(outer_first) if is_of_scheme(setting) else setting for setting in settings]
-
-
-def _is_of_class(name: str) -> bool:
-    if name.startswith(("pos.", "model.retrieval.")):  # model.retrieval is null in every yaml
-        return True
-    return name.startswith("data.") and name not in names()
-
-
-def is_of_scheme(setting: str) -> bool:
-    return setting.startswith("++pos.")
+    settings = []
+    for override in overrides:
+        plain = override.lstrip("+")
+        name = plain.partition("=")[0]
+        of_class = name.startswith(("pos.", "model.retrieval."))  # model.retrieval is null in every yaml
+        of_task = name.startswith("data.") and name not in names()
+        settings.append(f"++{plain}" if of_class or of_task else override)
+    of_scheme = [setting for setting in settings if setting.startswith("++pos.")]
+    outer_first = iter(sorted(of_scheme, key=lambda setting: setting.partition("=")[0].count(".")))
+    return [next(outer_first) if setting in of_scheme else setting for setting in settings]
 
 
 def explain(error: Exception, arguments: Iterable[str]) -> str:
@@ -68,9 +66,11 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         there = {*error.options, *config_groups().get(group, [])}  # Hydra leaves out those of folders within
         return f"{group}={name}: unknown; {suggestion(name, sorted(there))}"
     if match := re.match(r"Could not override '([^']+)'", message):
-        option = match[1]
-        problem = f"unknown setting; {suggestion(option, _settings_near(option))}"
-        if option.startswith("data.") and option in names():
+        option, known = match[1], names()
+        of_group = [name for name in known if name.startswith(f"{option.partition('.')[0]}.")]
+        near = of_group or [*config_groups(), *(name for name in known if "." not in name)]
+        problem = f"unknown setting; {suggestion(option, near)}"
+        if option.startswith("data.") and option in known:
             problem = "a text has this setting, a task doesn't"
         return f"{option}={given.get(option, '...')}: {problem}"
     if match := re.match(r"Ambiguous value for argument '([^=]+)=", message):
@@ -97,14 +97,6 @@ def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:
         group, *name = option.with_suffix("").parts
         groups.setdefault(group, set()).add("/".join(name))
     return {group: sorted(groups[group]) for group in sorted(groups)}
-
-
-def _settings_near(option: str) -> list[str]:
-    """Return the settings of the option's group, or else those of the top level and all groups."""
-    group = option.partition(".")[0]
-    known = names()
-    of_group = [name for name in known if name.startswith(f"{group}.")]
-    return of_group or [*config_groups(), *(name for name in known if "." not in name)]
 
 
 # Hydra has more, and takes -pos=NAME for -p, its short name of --package, and --conf for --config-dir.
@@ -151,17 +143,14 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _quoted(setting: str, sweeping: bool) -> str:
+    """Quote a text, and a path that Hydra can't read, or takes for several where one is meant."""
     name, _, value = setting.partition("=")
-    if name.lstrip("+") == _TEXT or (name in _PATHS and not _is_plain(setting, sweeping and name.startswith("data."))):
-        escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)  # or OmegaConf would look for the value of ${name}
-        return f"{name}={QuotedString(escaped, Quote.single).with_quotes()}"
-    return setting
-
-
-def _is_plain(setting: str, sweeping: bool) -> bool:
-    """Return whether Hydra reads the setting, and as one value unless `sweeping`."""
-    try:
-        override = OverridesParser.create().parse_override(setting)
-    except HydraException:
-        return False
-    return sweeping or not override.is_sweep_override()
+    if name.lstrip("+") != _TEXT:
+        if name not in _PATHS:
+            return setting
+        with suppress(HydraException):
+            several = OverridesParser.create().parse_override(setting).is_sweep_override()
+            if not several or (sweeping and name.startswith("data.")):
+                return setting
+    escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)  # or OmegaConf would look for the value of ${name}
+    return f"{name}={QuotedString(escaped, Quote.single).with_quotes()}"

@@ -15,9 +15,8 @@ from omegaconf import OmegaConf
 
 from poslab.config.contrasts import Contrast, Published
 from poslab.config.corpora import absolute, check_corpus, python_library, text_name
-from poslab.config.fields import Limited, Role, setting
+from poslab.config.fields import MOST_REMEMBERED, MOST_THREADS, Limited, Role, setting
 from poslab.config.files import BUNDLED_DATA
-from poslab.config.limits import MOST_REMEMBERED, MOST_THREADS
 from poslab.errors import SettingError, UserError, require_at_least, require_one_of
 from poslab.metric import LAST_TOKENS_LOSS, LOSS, PERPLEXITY
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -42,7 +43,10 @@ def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
 
 def node_of(scheme: PositionScheme) -> dict[str, Any]:
     """Return the node of a scheme, the inverse of `parse_scheme`: every setting, defaults included, in plain values."""
-    return {TARGET: full_name(type(scheme))} | {name: _plain(value) for name, value in _settings_of(scheme).items()}
+    node: dict[str, Any] = {TARGET: full_name(type(scheme))}
+    for name, value in _settings_of(scheme).items():
+        node[name] = node_of(value) if isinstance(value, PositionScheme) else copy.copy(value)
+    return node
 
 
 def classes(scheme: PositionScheme) -> list[type]:
@@ -55,13 +59,6 @@ def _settings_of(scheme: PositionScheme) -> dict[str, Any]:
     """Return the values of its fields; a bare PositionScheme is no dataclass and has none."""
     fields: Any = dataclasses.fields(scheme) if dataclasses.is_dataclass(scheme) else ()
     return {field.name: getattr(scheme, field.name) for field in fields}
-
-
-def _plain(value: Any) -> Any:
-    return node_of(value) if isinstance(value, PositionScheme) else list(value) if isinstance(value, list) else value
-
-
-# Tasks
 
 
 def parse_task(node: Mapping[str, Any]) -> Task:

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from poslab.config.command_line import SCHEME
-from poslab.config.fields import Limited, setting
-from poslab.config.limits import MOST_REMEMBERED, MOST_THREADS, MOST_TOKENS
+from poslab.config.fields import MOST_REMEMBERED, MOST_THREADS, MOST_TOKENS, Limited, setting
 from poslab.config.nodes import TARGET
 from poslab.errors import SettingError
 

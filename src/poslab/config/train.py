@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from poslab.config.contrasts import Contrast, parse_contrast
 from poslab.config.fields import Role, typed
 from poslab.config.groups import GROUPS, role_of
-from poslab.config.nodes import TARGET, chosen, given_of, is_task, shown, training_of_scheme
+from poslab.config.nodes import TARGET, chosen, given_of, shown, training_of_scheme
 from poslab.config.schema import (
     DataConfig,
     EvaluationConfig,
@@ -121,10 +121,11 @@ def parse(
     Raises SettingError for the first setting that is unknown, of the wrong type or impossible.
     """
     plain = resolved(config) if isinstance(config, DictConfig) else config
-    parsed: dict[str, Any] = {
-        name: parse_task(plain[name]) if is_task(plain.get(name)) else typed(schema, plain.get(name, {}), name)
-        for name, schema in GROUPS.items()
-    }
+    parsed: dict[str, Any] = {}
+    for name, schema in GROUPS.items():
+        node = plain.get(name, {})
+        of_task = isinstance(node, Mapping) and TARGET in node
+        parsed[name] = parse_task(node) if of_task else typed(schema, node, name)
     model, data = parsed["model"], parsed["data"]
     if data.longest_text is not None:
         model.longest_text = min(data.longest_text, model.context_length)
@@ -136,25 +137,21 @@ def parse(
     settings = typed(Settings, rest, "", {Contrast: parse_contrast})
     name = pos_name or type(scheme).__name__.lower()
     checked = TrainConfig(scheme, name, settings=settings, overrides=overrides, **parsed)
-    _check_model(checked)
-    _check_data(checked)
+    _check_together(checked)
     return checked
 
 
-def _check_model(config: TrainConfig) -> None:
-    """Raise SettingError where the scheme can't work with the model's sizes or its memory."""
+def _check_together(config: TrainConfig) -> None:
+    """Raise SettingError where the scheme can't work with the model's sizes or its memory, where the model can't read
+    the data, or a setting is not of these data."""
+    data, model, evaluation = config.data, config.model, config.evaluation
     try:
-        check_sizes(config.pos, config.model.shape)
-        check_memory(config.pos, config.model.shape, config.model.memory_length)
+        check_sizes(config.pos, model.shape)
+        check_memory(config.pos, model.shape, model.memory_length)
     except SettingError as error:
         if error.option == "pos":
             raise
-        raise error.prefixed("model" if error.option in vars(config.model) else "pos") from None
-
-
-def _check_data(config: TrainConfig) -> None:
-    """Raise SettingError where the model can't read the data, or a setting is not of these data."""
-    data, model, evaluation = config.data, config.model, config.evaluation
+        raise error.prefixed("model" if error.option in vars(model) else "pos") from None
     if evaluation.last is not None and evaluation.last > model.context_length:
         problem = f"must be at most model.context_length={model.context_length}"
         raise SettingError("evaluation.last", evaluation.last, problem)

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from poslab.config.corpora import fingerprint
+from poslab.config.fields import MOST_TOKENS
 from poslab.config.files import default_cache_dir, write_whole
-from poslab.config.limits import MOST_TOKENS
 from poslab.config.nodes import TARGET
 from poslab.config.schemes import parse_task
 from poslab.data.corpus import WHOLE, Corpus, Split, load_corpus, reading

@@ -158,12 +158,10 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
         differing = [name for name in differing if name in given]
     trained = dict(model.position_tables.named_parameters())
     needed = initial_tables(scheme, model.shape)
-    if {name: table.shape for name, table in needed.items()} != {name: table.shape for name, table in trained.items()}:
-        has, needs = (
-            ", ".join(f"{name} {tuple(table.shape)}" for name, table in tables.items()) or "none"
-            for tables in (trained, needed)
-        )
-        problem = f"needs the learned tables {needs}; this run learned {has}"
+    has, needs = ({name: tuple(table.shape) for name, table in tables.items()} for tables in (trained, needed))
+    if has != needs:
+        learned, wanted = (", ".join(f"{name} {of[name]}" for name in of) or "none" for of in (has, needs))
+        problem = f"needs the learned tables {wanted}; this run learned {learned}"
         raise SettingError(_option(differing[0]), now[differing[0]], problem)
     known = model.pos.warnings(model.shape)
     model.replace_scheme(scheme)

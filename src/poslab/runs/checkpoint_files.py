@@ -62,7 +62,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     Raises ValueError with a one-line reason for a file that is not, to the bit, what poslab has written.
     """
     try:
-        content = _read_safetensors(path) if path.suffix == SAFETENSORS else _read_zip(path)
+        if path.suffix == SAFETENSORS:
+            content: Any = _read_safetensors(path)
+        else:
+            with zipfile.ZipFile(path) as archive:
+                intact = archive.testzip() is None
+            content = torch.load(path, map_location="cpu", weights_only=True) if intact else None
     except pickle.UnpicklingError as error:
         problem = "holds something else than tensors and plain values, so it isn't loaded: that could run any code"
         raise ValueError(problem) from error
@@ -86,14 +91,6 @@ def _read_safetensors(path: Path) -> dict[str, Any] | None:
         return None
     about = json.loads(metadata["poslab"]) | {"observed": tensors.pop(_OBSERVED, None)}
     return {"poslab": about, "state_dict": tensors}
-
-
-def _read_zip(path: Path) -> Any:
-    """Return the content; None if a checksum is another one."""
-    with zipfile.ZipFile(path) as archive:
-        if archive.testzip() is not None:
-            return None
-    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _sha256(description: str, tensors: Mapping[str, Tensor]) -> str:

@@ -147,6 +147,5 @@ def _imports(file: Path, package: list[str]) -> Iterator[str]:
 
 
 def _hash(files: Iterable[Path]) -> str:
-    """Return 16 hex digits of the contents of files, in whatever order and under whatever names."""
     contents = sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
     return hashlib.sha256("".join(contents).encode()).hexdigest()[:16]

@@ -59,12 +59,6 @@ class RunFolder:
         """True if there is a trace of a run."""
         return any(path.exists() for path in (self.summary, self.config, self.checkpoints))
 
-    def _check_empty(self) -> None:
-        """Raise SettingError for a folder with anything in it but what a run leaves that was killed at its start."""
-        content = {path for path in self.path.iterdir() if path.suffix != UNFINISHED} - {self._lock}
-        if any(path != self.checkpoints or not path.is_dir() or any(path.iterdir()) for path in content):
-            raise SettingError("run_dir", str(self), "is not empty; name a new folder, or an empty one")
-
     def held(self, option: str) -> ExitStack:
         """Take the lock, which the system releases when the process is killed. Raises SettingError if it is taken."""
         held, lock = ExitStack(), FileLock(self._lock, timeout=0)
@@ -95,7 +89,10 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Ru
     try:
         run = RunFolder(Path(os.path.expanduser(run_dir)) if run_dir else _new_name(pos_name, seed))
         run.path.mkdir(parents=True, exist_ok=True)
-        run._check_empty()  # before anything is put there
+        # A run that was killed at its start leaves these, so they don't count.
+        content = {path for path in run.path.iterdir() if path.suffix != UNFINISHED} - {run._lock}
+        if any(path != run.checkpoints or not path.is_dir() or any(path.iterdir()) for path in content):
+            raise SettingError("run_dir", str(run), "is not empty; name a new folder, or an empty one")
         lock = run.held("run_dir")
         run.checkpoints.mkdir(exist_ok=True)
     except OSError as error:
@@ -108,12 +105,11 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Ru
 def _new_name(pos_name: str, seed: int) -> Path:
     name = f"{safe_name(pos_name)}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     RUNS.mkdir(exist_ok=True)
-    number = 1
-    while True:  # two runs may start within one second
-        folder = RUNS / (name if number == 1 else f"{name}-{number}")
+    folder, number = RUNS / name, 1
+    while True:
         try:
             folder.mkdir()
-        except FileExistsError:
-            number += 1
-        else:
             return folder
+        except FileExistsError:  # because two runs may start within one second
+            number += 1
+            folder = RUNS / f"{name}-{number}"

@@ -65,25 +65,18 @@ def group_runs(runs: Sequence[Run], conditions: Collection[str] = ()) -> list[Ru
     edited = {classes for classes, of_classes in sources.items() if len(of_classes) > 1}
     groups: dict[tuple[Any, ...], RunGroup] = {}
     for run in sorted(runs, key=lambda run: bool(run.diverged)):
-        settings = _distinctions(run, conditions, edited)
+        distinct = run.scheme_settings | {TARGET: run.config["pos"][TARGET]}  # as two schemes may share a name
+        if run.classes in edited:
+            distinct[SOURCE] = (run.summary.scheme_fingerprint or "unknown")[:_DIGITS]
+        shared = _shared_by_comparable_runs(run)
+        settings = {str(key): _short(value) for key, value in distinct.items()}
+        settings |= {key: _short(shared.get(key)) for key in conditions}
         group = groups.setdefault((run.summary.pos, *settings.items()), RunGroup(run.summary.pos, settings))
         if run.seed in group.runs:
             group.repeats.append(Repeat(group.runs[run.seed], run))
         else:
             group.runs[run.seed] = run
     return list(groups.values())
-
-
-def _distinctions(run: Run, conditions: Collection[str], edited: Collection[str]) -> dict[str, str]:
-    """Return what distinguishes groups of one scheme name: the scheme's settings, those of its training, its class (two
-    schemes may share a name), its source if its classes are `edited`, and what is in `conditions`."""
-    settings = run.scheme_settings | {TARGET: run.config["pos"][TARGET]}
-    if run.classes in edited:
-        settings[SOURCE] = (run.summary.scheme_fingerprint or "unknown")[:_DIGITS]
-    shared = _shared_by_comparable_runs(run)
-    return {str(key): _short(value) for key, value in settings.items()} | {
-        key: _short(shared.get(key)) for key in conditions
-    }
 
 
 def differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
@@ -126,18 +119,13 @@ def by_data(runs: Sequence[Run], together: bool = False) -> dict[str, list[Run]]
     for run in runs:
         data, encoding = run.summary.data, run.config["data"].get("encoding")
         keyed[(data,) if together else (data, run.summary.data_sha256, encoding)].append(run)
-    firsts = [members[0] for members in keyed.values()]
-    return {_title(members[0], firsts): members for members in keyed.values()}
-
-
-def _title(run: Run, firsts: Sequence[Run]) -> str:
-    """Return the data's name, and its settings that distinguish it from other data of that name."""
-    own = _data_settings(run)
-    others = [_data_settings(other) for other in firsts if other is not run and other.summary.data == run.summary.data]
-    sha256 = [f"sha256={run.summary.data_sha256[:12]}"] if own in others else []
-    return " ".join([run.summary.data, *distinguishing(own, others), *sha256])
-
-
-def _data_settings(run: Run) -> dict[str, Any]:
-    settings = flat({"data": run.config["data"]}, without=NOT_COMPARED)
-    return {key.removeprefix("data."): value for key, value in settings.items()}
+    titled = {}
+    for members in keyed.values():
+        data = members[0].summary.data
+        namesakes = [others[0] for others in keyed.values() if others[0].summary.data == data]
+        settings = [flat({"data": run.config["data"]}, without=NOT_COMPARED) for run in namesakes]
+        own = settings.pop(namesakes.index(members[0]))
+        told_by = [setting.removeprefix("data.") for setting in distinguishing(own, settings)]
+        sha256 = [f"sha256={members[0].summary.data_sha256[:12]}"] if own in settings else []
+        titled[" ".join([data, *told_by, *sha256])] = members
+    return titled

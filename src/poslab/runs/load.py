@@ -1,7 +1,7 @@
 """Run folders read back: finished runs, and the reason why any other is left out."""
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,12 +73,6 @@ class Run:
         return self.summary.metrics.get(metric, {}).get(str(length))
 
 
-def first_beyond(lengths: Collection[int], trained_to: int) -> int | None:
-    """Return the first of the lengths beyond those of training, else the longest; None if there are none."""
-    beyond = [length for length in lengths if length > trained_to]
-    return min(beyond) if beyond else max(lengths, default=None)
-
-
 @dataclass(frozen=True)
 class LeftOut:
     """Folder that is not compared, and why."""
@@ -96,9 +90,16 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
         root = Path(os.path.expanduser(path))
         if not path or not root.is_dir():
             raise SettingError("runs", path, "no such folder; name run folders, or a folder that holds some")
-        run_folders = _run_folders(root)
-        folders |= dict.fromkeys(run_folders)
-        left_out += _foreign(root, run_folders) + _failed_jobs(root)
+        within = _run_folders(root)
+        folders |= dict.fromkeys(within)
+        for child in () if root in within else sorted(root.iterdir()):
+            foreign = child.is_dir() and not child.name.startswith(".") and not (child / "report.html").exists()
+            if foreign and not any(folder.is_relative_to(child) for folder in within):
+                left_out.append(LeftOut(child, "no run in it"))
+        for log in sorted(root.rglob(f"{SWEEP}/*.log")):
+            folder, why = log.parents[1] / log.stem, failure_in(log)
+            if why and not folder.exists():  # because what has a folder is read below
+                left_out.append(LeftOut(folder, f"failed: {why}"))
     runs = []
     for folder in folders:
         try:
@@ -109,7 +110,6 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
 
 
 def _run_folders(root: Path) -> list[Path]:
-    """Return folders with a trace of a run."""
     found = []
     for folder, names, _ in os.walk(root, followlinks=True):
         names[:] = sorted(name for name in names if not name.startswith("."))
@@ -118,23 +118,7 @@ def _run_folders(root: Path) -> list[Path]:
     return found
 
 
-def _foreign(root: Path, run_folders: list[Path]) -> list[LeftOut]:
-    """Return the folders directly in `root` that hold no run."""
-    if root in run_folders:
-        return []
-    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-    empty = [child for child in folders if not any(folder.is_relative_to(child) for folder in run_folders)]
-    return [LeftOut(child, "no run in it") for child in empty if not (child / "report.html").exists()]
-
-
-def _failed_jobs(root: Path) -> list[LeftOut]:
-    """Return the jobs of a sweep that failed before they had a folder."""
-    jobs = {log.parents[1] / log.stem: failure_in(log) for log in sorted(root.rglob(f"{SWEEP}/*.log"))}
-    return [LeftOut(folder, f"failed: {why}") for folder, why in jobs.items() if why and not folder.exists()]
-
-
 def _read_outcome(folder: Path) -> Run:
-    """Return a run that is finished, or ended because it diverged. Raises ValueError as `read_run` does."""
     files = RunFolder(folder)
     if os.path.exists(files.diverged) and not os.path.exists(files.summary):
         return Run(folder, Summary.read(files.diverged), read_config(files.config))

@@ -120,7 +120,11 @@ def picked(runs: Sequence[Run], sweeps: Mapping[Path, Sequence[PlannedGroup]]) -
     caveats = []
     for folder, plan in sweeps.items():
         shared = [group for group in merged(plan) if group.shared in {of_all for _, of_all in keys}]
-        others = [_name(group, shared) for group in shared if group.group not in {own for own, _ in keys}]
+        others = []
+        for group in shared:
+            if group.group not in {own for own, _ in keys}:
+                namesakes = [other.settings for other in shared if other.scheme == group.scheme]
+                others.append(" ".join([group.scheme, *distinguishing(group.settings, namesakes)]))
         if others:
             caveats.append(
                 f"picked from a sweep that has {', '.join(others)} as well; whoever picks by the figures needs the "
@@ -139,9 +143,3 @@ def comparable(diverged: Iterable[Run], finished: Iterable[Run]) -> tuple[list[R
         else:
             others.append(LeftOut(run.folder, f"{run.diverged}; it has other settings than those compared"))
     return alike, others
-
-
-def _name(group: PlannedGroup, groups: Sequence[PlannedGroup]) -> str:
-    """Return the scheme, and the settings that distinguish it from others of that name among `groups`."""
-    namesakes = [other.settings for other in groups if other.scheme == group.scheme]
-    return " ".join([group.scheme, *distinguishing(group.settings, namesakes)])

@@ -79,8 +79,8 @@ class Repeat:
             first, own = (getattr(run.summary, name) for run in (self.first, self.run))
             both_known = first is not None and own is not None
             if not (math.isclose(first, own, rel_tol=1e-4) if both_known else first == own):
-                whose = f"seed {self.run.seed} of {self.run.summary.pos}"
-                return f"{whose} has two results, {_loss(first)} and {_loss(own)}"
+                both = ("no finite loss" if loss is None else f"{loss:.9g}" for loss in (first, own))
+                return f"seed {self.run.seed} of {self.run.summary.pos} has two results, {' and '.join(both)}"
         return ""
 
     @property
@@ -94,10 +94,6 @@ class Repeat:
         """Return the reason why the run is left out."""
         differing = f", but other results: {self.differing_losses}" if self.differing_losses else ""
         return f"repeats seed {self.run.seed} of {self.first.folder}, with the same settings{differing}"
-
-
-def _loss(value: float | None) -> str:
-    return "no finite loss" if value is None else f"{value:.9g}"
 
 
 def _several(fact: str, values: Iterable[Any], consequence: str) -> list[str]:

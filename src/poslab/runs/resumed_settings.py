@@ -32,12 +32,22 @@ def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> T
         raise SettingError("resume", "", "must name the folder of a run")
     folder = Path(os.path.expanduser(str(composed.resume)))
     typed = resolved(composed)
-    own, pos_name, own_overrides = _read_settings(folder)
-    _check_trust(folder, own, typed, overrides)
+    own, pos_name, own_overrides = _read_settings(folder, typed, overrides)
     merged = _merge(own, typed, overrides)
-    _check_same(folder, merged, own)
+    before, now = (flat(settings, without={Role.COMMAND}) for settings in (own, merged))
+    changed = {k: v for k, v in now.items() if v != before.get(k) and role_of(k) not in MAY_CHANGE}
+    if changed:
+        listed = ", ".join(f"{k}={as_typed(v)} (its own: {as_typed(before.get(k))})" for k, v in changed.items())
+        problem = f"the run has other settings, {listed}; what may change is {', '.join(names(MAY_CHANGE))}"
+        raise SettingError("resume", folder, problem)
+    if own_overrides is not None:  # those of the command line replace the run's own
+        again = given_settings(overrides).keys()
+        own_overrides = [kept for kept in own_overrides if not again & given_settings([kept]).keys()]
+        for override in overrides:
+            if all(role_of(name) is not Role.COMMAND for name in given_settings([override])):
+                own_overrides.append(override)
     try:
-        return replace(parse(merged, pos_name), overrides=_joined(own_overrides, overrides))
+        return replace(parse(merged, pos_name), overrides=own_overrides)
     except SettingError as error:
         if any(override.lstrip("+~").startswith(f"{error.option}=") for override in overrides):
             raise
@@ -47,31 +57,32 @@ def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> T
         raise SettingError(error.option, error.value, f"{error.problem} ({where})") from error
 
 
-def _read_settings(folder: Path) -> tuple[dict[str, Any], str | None, list[str] | None]:
-    """Return the run's own settings, the name of its scheme and the overrides that it was made of, if recorded."""
+def _read_settings(
+    folder: Path, typed: dict[str, Any], overrides: Sequence[str]
+) -> tuple[dict[str, Any], str | None, list[str] | None]:
+    """Return the run's own settings, the name of its scheme and the overrides that it was made of, if recorded.
+
+    typed: the composed settings of this command line, which decide whether the run's classes may be imported.
+    """
     if not folder.is_dir():
         raise SettingError("resume", folder, "no such folder; name that of a run")
     try:
         own = read_config(RunFolder(folder).config)
     except ValueError as error:
         raise SettingError("resume", folder, f"no run to resume: {error}") from error
-    pos_name, overrides = own.pop("pos_name", None), own.pop("overrides", None)
+    named = list(targets(chosen(typed["pos"], given_of(overrides))))
+    foreign = [target for target in outside(own["pos"]) if target not in named]
+    allowed = typed["allow_code"]
+    if problem := distrust("scheme", foreign, allowed) or distrust("task", outside(own["data"]), allowed):
+        raise SettingError("resume", folder, problem)
+    pos_name, own_overrides = own.pop("pos_name", None), own.pop("overrides", None)
     for field in PROVENANCE_FIELDS:  # its checkpoint has them
         own.pop(field, None)
     # Where this run writes is where it is now, whatever its configuration says.
     own |= {"run_dir": None, "resume": str(folder)}
     if "path" in own["data"]:
         own["data"] = own["data"] | {"cache_dir": None}
-    return own, pos_name, overrides
-
-
-def _check_trust(folder: Path, own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str]) -> None:
-    """Raise SettingError where the run's scheme or task is not poslab's, and the user hasn't allowed to import it."""
-    named = list(targets(chosen(typed["pos"], given_of(overrides))))
-    foreign_schemes = [target for target in outside(own["pos"]) if target not in named]
-    for kind, foreign in (("scheme", foreign_schemes), ("task", outside(own["data"]))):
-        if problem := distrust(kind, foreign, typed["allow_code"]):
-            raise SettingError("resume", folder, problem)
+    return own, pos_name, own_overrides
 
 
 def _merge(own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -93,22 +104,3 @@ def _merge(own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str])
     if given:
         merged["pos"] = node_of(parse_scheme(with_settings(merged["pos"], given)))
     return merged
-
-
-def _joined(own: list[str] | None, overrides: Sequence[str]) -> list[str] | None:
-    """Join the overrides of a run with those that it resumes with; None where its own are not known."""
-    if own is None:
-        return None
-    changed = given_settings(overrides)
-    kept = [override for override in own if not changed.keys() & given_settings([override]).keys()]
-    return kept + [o for o in overrides if all(role_of(name) is not Role.COMMAND for name in given_settings([o]))]
-
-
-def _check_same(folder: Path, merged: dict[str, Any], own: dict[str, Any]) -> None:
-    """Raise SettingError, naming all of them, where settings differ from the run's own that may not change."""
-    before, now = (flat(settings, without={Role.COMMAND}) for settings in (own, merged))
-    changed = {k: v for k, v in now.items() if v != before.get(k) and role_of(k) not in MAY_CHANGE}
-    if changed:
-        listed = ", ".join(f"{k}={as_typed(v)} (its own: {as_typed(before.get(k))})" for k, v in changed.items())
-        problem = f"the run has other settings, {listed}; what may change is {', '.join(names(MAY_CHANGE))}"
-        raise SettingError("resume", folder, problem)

@@ -90,14 +90,11 @@ class Summary:
         for a file that is no run's summary."""
         plain = read_mapping(file, json.loads)
         known = {f.name for f in fields(cls)}
-        plain["metrics"] = {key: value for key, value in plain.items() if key not in known and _by_length(value)}
+        others = {key: value for key, value in plain.items() if key not in known and isinstance(value, dict)}
+        plain["metrics"] = {key: by for key, by in others.items() if by and all(map(str.isdecimal, by))}
         try:
             values = values_of(cls, plain)
             values["measures"] = [Metric(**values_of(Metric, measure)) for measure in values["measures"]]
         except ValueError as error:
             raise ValueError(f"{file.name} {error}") from error
         return cls(**values)
-
-
-def _by_length(value: Any) -> bool:
-    return isinstance(value, dict) and bool(value) and all(length.isdecimal() for length in value)

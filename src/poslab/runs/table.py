@@ -22,7 +22,7 @@ from poslab.errors import UserError, as_typed
 from poslab.metric import LOSS, Metric
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.groups import differences_beyond_the_scheme, group_runs
-from poslab.runs.load import LeftOut, Run, first_beyond
+from poslab.runs.load import LeftOut, Run
 from poslab.runs.plan import PlannedGroup, comparable, keys_of, merged, picked
 from poslab.runs.provenance import caveats, caveats_of_validation
 from poslab.statistics.table import (
@@ -141,7 +141,10 @@ class _Section:
         members = self._members()
         figures = {str(run.folder): self._figures(run) for run in self.runs}
         known = list(dict.fromkeys(figure for of_run in figures.values() for figure in of_run))
-        compared = self._compared()
+        # By these the runs are compared; not by what has chosen the weights.
+        tested = any(run.summary.test_loss is not None for run in self.runs)
+        compared = {TEST_LOSS} if tested else {LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS}
+        compared |= {name for run in self.runs for name in run.metrics}
         of_validation = caveats_of_validation(self.runs)
         rows: list[dict[str, Any]] = []
         for metric, length, stretch in sorted(known, key=lambda figure: self._place(*figure)):
@@ -183,25 +186,15 @@ class _Section:
             if key not in there:
                 looks = {seed: (None, _look(planned, seed)) for seed in sorted(everywhere)}
                 rank = (planned.scheme != default_scheme(), False, planned.scheme, 0, 0)
-                members.append((rank, planned.scheme, self._settings_of_lost(planned), looks))
+                namesakes = [group.settings for group in self.groups if group.scheme == planned.scheme]
+                settings = dict(namesakes[0]) if namesakes else {}  # so far as they are known
+                settings |= {str(name): as_typed(value) for name, value in planned.settings.items()}
+                settings |= {SOURCE: "another version"} if settings in namesakes else {}
+                members.append((rank, planned.scheme, settings, looks))
         members.sort(key=lambda member: (member[0], str(member[2])))
         return [(scheme, settings, seeds) for _, scheme, settings, seeds in members]
 
-    def _settings_of_lost(self, planned: PlannedGroup) -> dict[str, str]:
-        """Return the settings of a planned group without runs, so far as they are known."""
-        namesakes = [group.settings for group in self.groups if group.scheme == planned.scheme]
-        settings = dict(namesakes[0]) if namesakes else {}
-        settings |= {str(key): as_typed(value) for key, value in planned.settings.items()}
-        return settings | ({SOURCE: "another version"} if settings in namesakes else {})
-
-    def _compared(self) -> set[str]:
-        """Return the metrics by which the runs can be compared: what has chosen the weights is none."""
-        tested = any(run.summary.test_loss is not None for run in self.runs)
-        losses = [TEST_LOSS] if tested else [LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS]
-        return {*losses, *(name for run in self.runs for name in run.metrics)}
-
     def _figures(self, run: Run) -> dict[FigureKey, float]:
-        """Return all figures of a run."""
         summary = run.summary
         losses = dict(zip(_LOSSES, (summary.test_loss, summary.last_val_loss, summary.best_val_loss), strict=True))
         figures: dict[FigureKey, Any] = {(name, None, None): loss for name, loss in losses.items()}
@@ -240,7 +233,8 @@ class _Section:
         names = [name for measure in run.metrics for name in (_LOSSES if measure == LOSS else [measure])]
         place = names.index(metric) if metric in names else len(names)
         lengths = {length for run in self.runs for length in run.lengths(metric)}
-        usual = length == first_beyond(lengths, run.summary.training_length)
+        beyond = [length for length in lengths if length > run.summary.training_length]
+        usual = length == (min(beyond) if beyond else max(lengths, default=None))
         other, number = metric if place == len(names) else "", stretch.stretch if stretch else 0
         return place, other, stretch is not None, not usual, length or 0, number
 

@@ -131,12 +131,20 @@ def _run(config: TrainConfig, command: list[str], log: Path, planned_code: dict[
 
 
 def train_or_evaluate(config: TrainConfig, planned_code: dict[str, str | None]) -> None:
-    """Do the job in this process. Raises UserError for whatever the user can put right."""
+    """Train in this process, or measure a finished run at the lengths that its evaluation lacks. Raises UserError for
+    whatever the user can put right."""
     if planned_code != fingerprints(config.pos):
         raise UserError("the code has changed since the sweep began; the same command trains what it is now")
     folder = _folder(config)
     if folder.finished:
-        _evaluate(config)
+        from poslab.evaluation.files import evaluate_run
+
+        compute_on(config.settings.threads)
+        wanted, path = config.evaluation, config.text_path
+        lengths = unmeasured_lengths(folder.path, wanted)
+        evaluation = evaluate_run(folder.path, lengths, wanted.stride, wanted.last, data_path=path, allow_code=True)
+        summary = Summary.read(folder.summary)
+        replace(summary, metrics=summary.metrics | evaluation.metrics).write(folder.summary)
         return
     from poslab.training.train import train
 
@@ -144,15 +152,3 @@ def train_or_evaluate(config: TrainConfig, planned_code: dict[str, str | None]) 
     if folder.is_run:
         config = replace(config, settings=replace(config.settings, resume=str(folder)))
     train(config)
-
-
-def _evaluate(config: TrainConfig) -> None:
-    """Measure a finished run's best weights at the lengths that its evaluation lacks."""
-    from poslab.evaluation.files import evaluate_run
-
-    compute_on(config.settings.threads)
-    run, wanted, path = _folder(config), config.evaluation, config.text_path
-    lengths = unmeasured_lengths(run.path, wanted)
-    evaluation = evaluate_run(run.path, lengths, wanted.stride, wanted.last, data_path=path, allow_code=True)
-    summary = Summary.read(run.summary)
-    replace(summary, metrics=summary.metrics | evaluation.metrics).write(run.summary)

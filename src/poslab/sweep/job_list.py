@@ -77,9 +77,16 @@ def sweep_folder(config: DictConfig) -> Path:
 def list_jobs(combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader) -> list[Job]:
     """Return a job for each combination of overrides, without those that repeat another."""
     combinations = [with_any_scheme(overrides) for overrides in combinations]
-    folder, varied = sweep_folder(config), _varied(combinations)
-    finished = _finished_runs(folder)
-    composer = _Composer(config, loader)
+    given = [given_settings(overrides) for overrides in combinations]
+    # All names have the scheme and the seed, so these are no part of the label.
+    keys = dict.fromkeys(key for one in given for key in one if key not in ("pos", "seed"))
+    varied = [key for key in keys if len({one.get(key) for one in given}) > 1]
+    folder, composer = sweep_folder(config), _Composer(config, loader)
+    finished = {}  # by identity, because a folder may have been renamed
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if run := _finished_run(path):
+            recorded = run.summary.pos, run.config, run.summary.data_sha256, run.summary.scheme_fingerprint
+            finished[settings_sha256(*recorded, NOT_IDENTITY)] = run
     jobs = [_plan_job(list(overrides), varied, folder, finished, composer) for overrides in combinations]
     return list({job.identity or str(job.folder): job for job in reversed(jobs)}.values())[::-1]
 
@@ -109,16 +116,6 @@ def _recorded(config: TrainConfig) -> tuple[str, dict[str, Any], str, str | None
     return config.pos_name, plain, data, fingerprints(config.pos)["scheme_fingerprint"]
 
 
-def _finished_runs(folder: Path) -> dict[str, Run]:
-    """Return the runs in a sweep's folder by identity, whatever their folders are called."""
-    runs = {}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if (run := _finished_run(path)) is not None:
-            recorded = run.summary.pos, run.config, run.summary.data_sha256, run.summary.scheme_fingerprint
-            runs[settings_sha256(*recorded, NOT_IDENTITY)] = run
-    return runs
-
-
 def _finished_run(folder: Path) -> Run | None:
     try:
         return read_run(folder)
@@ -140,11 +137,8 @@ class _Composer:
         seed = given_settings(overrides).get("seed", "")
         others = tuple(override for override in overrides if not override.startswith("seed="))
         known = self._composed.get(others)
-        if known is None or not seed.isdecimal():
-            return self._compose(overrides, others)
-        return replace(known, settings=replace(known.settings, seed=int(seed)), overrides=overrides)
-
-    def _compose(self, overrides: list[str], others: tuple[str, ...]) -> TrainConfig:
+        if known is not None and seed.isdecimal():
+            return replace(known, settings=replace(known.settings, seed=int(seed)), overrides=overrides)
         composed = self._loader.load_sweep_config(self._config, overrides)
         pos_name = scheme_name(composed.hydra)
         with open_dict(composed):
@@ -181,10 +175,3 @@ def _plan_job(
         problem, impossible = str(error), isinstance(error, SettingError) and error.option.startswith("pos.")
     name = "-".join([given.get("pos", ""), *label, f"seed{given.get('seed', '')}"])
     return Job(overrides, folder / safe_name(name.strip("-"), 100), problem=problem, impossible=impossible)
-
-
-def _varied(combinations: Sequence[Sequence[str]]) -> list[str]:
-    """Return the options that differ between combinations, without `pos` and `seed`, which are part of every name."""
-    given = [given_settings(overrides) for overrides in combinations]
-    keys = dict.fromkeys(key for one in given for key in one)
-    return [key for key in keys if key not in ("pos", "seed") and len({one.get(key) for one in given}) > 1]

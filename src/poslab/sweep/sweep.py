@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hydra.core.config_loader import ConfigLoader
-from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig
 
@@ -61,7 +60,12 @@ def run_sweep(
             with Progress(sum(not job.problem for job in jobs), left):
                 threads = _divide_threads(config, len(left))
                 results = launcher.launch([_overrides(job, threads) for job in left], initial_job_idx=0)
-                _note_crashes(left, results)
+                for job, result in zip(left, results, strict=True):
+                    try:
+                        _ = result.return_value
+                    except Exception as error:  # it stopped the job before that could log it
+                        reason = " ".join(str(error).split()) or type(error).__name__
+                        JobFiles(job.folder).add_failure(reason)
     except (KeyboardInterrupt, Interrupted):
         _conclude(jobs, folder)
         print("the same command goes on from here")
@@ -111,16 +115,6 @@ class Progress:
         self._ended = ended
 
 
-def _note_crashes(jobs: list[Job], results: Sequence[JobReturn]) -> None:
-    """Log what stopped a job before it could do so itself."""
-    for job, result in zip(jobs, results, strict=True):
-        try:
-            _ = result.return_value
-        except Exception as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            JobFiles(job.folder).add_failure(reason)
-
-
 def _overrides(job: Job, threads: int | None) -> list[str]:
     """Return the command line of the job alone."""
     settings = [override for override in job.overrides if not override.startswith(("run_dir=", "threads="))]
@@ -144,7 +138,6 @@ def _conclude(jobs: list[Job], folder: Path) -> bool:
 
 
 def _result(job: Job) -> tuple[str, str, str]:
-    """Return the result, the time and a note."""
     if job.impossible:
         return "left out", "", job.problem
     if job.problem:
@@ -162,15 +155,11 @@ def _result(job: Job) -> tuple[str, str, str]:
         summary = Summary.read(RunFolder(job.folder).summary)
     except ValueError as error:
         return "n/a", "", f"{error}; {note}"
-    return _figures(summary), clock(summary.wall_time_s), note
-
-
-def _figures(summary: Summary) -> str:
-    """Return the figures by which such runs are compared: a loss, or "exact 1.000 at 32, 0.982 at 64"."""
-    name = summary.measures[0].name
+    name = summary.measures[0].name  # by which such runs are compared
+    figures = "n/a" if summary.loss is None else f"{summary.loss:.4f}"
     if name in summary.metrics:
-        return f"{name} " + ", ".join(f"{share:.3f} at {length}" for length, share in summary.metrics[name].items())
-    return "n/a" if (loss := summary.loss) is None else f"{loss:.4f}"
+        figures = f"{name} " + ", ".join(f"{share:.3f} at {n}" for n, share in summary.metrics[name].items())
+    return figures, clock(summary.wall_time_s), note
 
 
 def _divide_threads(config: DictConfig, jobs: int) -> int | None:
