@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from common import compose_config, make_scheme
-from poslab.training.initial_model import init_from
 from runs_to_compare import change_config, change_summary, compare_folders, table_in, write_run
 
 from poslab import GPT
@@ -16,6 +15,7 @@ from poslab.data.tokenizer import Symbols, Vocabulary, load_tokenizer
 from poslab.errors import SettingError, UserError
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
 from poslab.runs.initial import initial_fields
+from poslab.training.initial_model import init_from
 
 SIZES = {"vocab_size": 1417, "context_length": 40, "embed_dim": 32, "num_layers": 2, "num_heads": 2}
 Made = Callable[..., Path]

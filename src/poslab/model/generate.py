@@ -159,9 +159,8 @@ def write(
         # With the head in front the product takes a quarter of the time for a few rows, on some processors.
         logits = (model.token_embedding.weight @ hidden.T).T.float()  # (B, V)
         if not logits.sum().isfinite():  # one pass, where isfinite().all() takes several
-            raise UserError(
-                "the model's logits are not finite: its training diverged, or these settings are not for it"
-            )
+            problem = "the model's logits are not finite: its training diverged, or these settings are not for it"
+            raise UserError(problem)
         ids = sampling.draw(logits, generators)
         if stop_token is not None:
             ids = ids.masked_fill(stopped, stop_token)

@@ -86,37 +86,30 @@ class _Blockwise(torch.autograd.Function):
         call: Call,
         *tables: Tensor | None,
     ) -> Tensor:
+        near = NearTables(call.lowest, call.highest, *tables)
+        out, log_sum = torch.zeros_like(q), q.new_zeros(*q.shape[:2], 1)  # (N, Tq, Dh); (N, Tq, 1), in powers of two
         with products_for(call.dtype, q.device):
-            near = NearTables(call.lowest, call.highest, *tables)
-            out, log_sum = _Blockwise._forward(Scores(q, k, near, call, key_bias, largest_key_bias), q, v)
+            scores = Scores(q, k, near, call, key_bias, largest_key_bias)
+            for block in scores.blocks:
+                tile = scores.compute_tile(block)
+                weights = tile.scores  # (N, m, n)
+                largest = no_infinity(weights.amax(-1, keepdim=True))
+                scores.exp2_(weights.sub_(largest))
+                # At least 1, the weight of the largest score; where all are -inf, 1 makes the output 0.
+                total = weights.sum(-1, keepdim=True).clamp_(min=1)
+                torch.add(largest, total.log2(), out=log_sum[:, block.rows])
+                if call.dropout is not None:
+                    weights.mul_(call.dropout.factors(block, weights))
+                result = for_product(weights) @ for_product(v[:, block.columns])  # (N, m, Dh)
+                if near.values is not None:
+                    with unrounded():
+                        result.baddbmm_(tile.collect(), near.values[:, tile.rows])
+                torch.div(result, total, out=out[:, block.rows])
         if null is not None:
             with_null(out, log_sum, null * LOG2_E)
         ctx.save_for_backward(q, k, v, key_bias, largest_key_bias, null, out, log_sum, *tables)
         ctx.call = call
         return out
-
-    @staticmethod
-    def _forward(scores: Scores, q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the output (N, Tq, Dh), and the log-sum-exp of each query (N, Tq, 1)."""
-        near, call = scores.near, scores.call
-        out = torch.zeros_like(q)
-        log_sum = q.new_zeros(*q.shape[:2], 1)  # (N, Tq, 1), in powers of two
-        for block in scores.blocks:
-            tile = scores.compute_tile(block)
-            weights = tile.scores  # (N, m, n)
-            largest = no_infinity(weights.amax(-1, keepdim=True))
-            scores.exp2_(weights.sub_(largest))
-            # At least 1, the weight of the largest score; where all are -inf, 1 makes the output 0.
-            total = weights.sum(-1, keepdim=True).clamp_(min=1)
-            torch.add(largest, total.log2(), out=log_sum[:, block.rows])
-            if call.dropout is not None:
-                weights.mul_(call.dropout.factors(block, weights))
-            result = for_product(weights) @ for_product(v[:, block.columns])  # (N, m, Dh)
-            if near.values is not None:
-                with unrounded():
-                    result.baddbmm_(tile.collect(), near.values[:, tile.rows])
-            torch.div(result, total, out=out[:, block.rows])
-        return out, log_sum
 
     @staticmethod
     @once_differentiable
