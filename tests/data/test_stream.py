@@ -15,7 +15,7 @@ from corpora import VERDICT, text_data
 from runs_to_resume import TINY, content_of
 
 from poslab.data.corpus import Split, load_corpus
-from poslab.data.stream import Scans, Segments, segments_before
+from poslab.data.stream import Scans, Segments
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError
@@ -228,10 +228,6 @@ def test_what_retrieves_reads_on_by_a_scheme_that_ends() -> None:
     (found,) = evaluate(retrieving, text, [2 * CONTEXT]).lengths
     assert found.loss is not None
     assert found.note == ""
-
-
-def test_windows_that_fill_a_memory() -> None:
-    assert [segments_before(16, reach) for reach in (1, 16, 17, 64)] == [1, 1, 2, 4]
 
 
 MEMORY = [*TINY, f"pos={ENDLESS}", "data.order=stream", "model.memory_length=24"]

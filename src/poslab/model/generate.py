@@ -90,7 +90,8 @@ def generate(
     if isinstance(prompts, Tensor):
         return torch.cat([prompts, *(ids[:, None].to(prompts) for ids in new)], dim=1)
     columns = torch.stack(new, dim=1).tolist() if new else [[] for _ in prompts]
-    return [[*prompt, *_until(stop_token, row)] for prompt, row in zip(prompts, columns, strict=True)]
+    ended = (row[: row.index(stop_token) + 1] if stop_token in row else row for row in columns)
+    return [[*prompt, *row] for prompt, row in zip(prompts, ended, strict=True)]
 
 
 def stream(
@@ -196,7 +197,3 @@ def _last(tokens: Tensor, padding: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the last `count` tokens of each row, and the padding that is left among them."""
     dropped = max(0, tokens.shape[1] - count)
     return tokens[:, dropped:], (padding - dropped).clamp(min=0)
-
-
-def _until(stop_token: int | None, ids: list[int]) -> list[int]:
-    return ids[: ids.index(stop_token) + 1] if stop_token in ids else ids

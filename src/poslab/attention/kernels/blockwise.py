@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from poslab.attention.blocks import WeightDropout
 from poslab.attention.kernels.band_tile import BandTile
 from poslab.attention.kernels.flash import bias_by_distance, flash_attention, is_null_alone
-from poslab.attention.kernels.near_tables import LOG2_E, NearTables, key_bias, near_tables, null_scores, with_far_values
+from poslab.attention.kernels.near_tables import LOG2_E, NearTables, key_bias, near_tables, null_scores
 from poslab.attention.kernels.products import for_product, products_for, rounded, unrounded
 from poslab.attention.kernels.scores import Call, Scores, adding
 from poslab.attention.reference import AttentionSpec, no_infinity, with_null, without_autocast
@@ -44,8 +44,10 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *,
         if dropout is None and ((bias := bias_by_distance(spec, q, k, near)) or is_null_alone(spec, q, k)):
             return flash_attention(q, k, v, spec, bias, null)
         prunes_keys = bias_of_keys is not None and spec.terms is None and dropout is None
-        wide = (q.to(dtype) * spec.scale, k.to(dtype), with_far_values(v.to(dtype), spec.terms))
-        flat = (x.flatten(0, 1) for x in wide)
+        wide_v = v.to(dtype)
+        if spec.values is not None:  # the far row, which each weight multiplies, too
+            wide_v = wide_v + spec.values[..., -1:, :].to(dtype)
+        flat = (x.flatten(0, 1) for x in (q.to(dtype) * spec.scale, k.to(dtype), wide_v))
         null = null if null is None else null.flatten(0, 1)
         # The gradient of a bias of keys is small beside the numbers that it sums up: it needs all of their digits. And
         # where near rows reach far, tiles have much room beside the scores, and would be copied without it.
