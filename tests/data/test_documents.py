@@ -296,16 +296,6 @@ def test_a_run_on_documents(tmp_path: Path) -> None:
     assert mean == pytest.approx(summary.best_val_loss, abs=1e-5)
 
 
-def test_a_run_on_splits(tmp_path: Path) -> None:
-    write_files(tmp_path / "corpus", SPLITS["files"][0])
-    data = ("data=text", f"data.path={tmp_path}/corpus", f"data.cache_dir={tmp_path}/cache")
-    summary = train(compose_config(*SMOKE, *data, "model.context_length=16", f"run_dir={tmp_path}/run"))
-    text = own_text(load_checkpoint(tmp_path / "run"))
-    assert text.name.endswith(", test part")
-    assert (summary.test_tokens, summary.documents) == (len(text.tokens), 30)
-    assert summary.test_loss is not None
-
-
 def large_corpus(file: Path, size: int) -> None:
     """A .jsonl of so many bytes: speeches of Shakespeare's, as many in a document as chance says."""
     speeches = SHAKESPEARE.read_text().split("\n\n")

@@ -62,7 +62,7 @@ def own_text(checkpoint: Checkpoint, path: str | None = None) -> Text:
     path = path or str(data["path"])
     try:
         if fingerprint(path, data["name"]) == checkpoint.data_sha256:  # it may name any file: no other is tokenised
-            cuts = (vocabulary.observed is not None, _split(data))
+            cuts = (vocabulary.observed is not None, Split(data["validation_share"], data["test_share"]))
             return held_out(load_corpus(path, vocabulary.encoding, default_cache_dir(), *cuts, **reading(data)))
     except (SettingError, OSError) as error:  # OSError: of a name that no system takes
         problem = f"the text it was trained on can't be read ({error}); name one with data_path"
@@ -92,7 +92,7 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
         # Cut only where training cut it, too: half words are tokens that the vocabulary has then, and only then.
         same = fingerprint(path, data["name"]) == checkpoint.data_sha256
         read = reading(data) if same else {"column": data["column"], "dtype": data["dtype"]}
-        split = _split(data) if same else WHOLE
+        split = Split(data["validation_share"], data["test_share"]) if same else WHOLE
         corpus = load_corpus(path, vocabulary.encoding, default_cache_dir(), split=split, **read)
         parts = {name: getattr(corpus, name) for name in ("train", "validation", "test")}
         starts = dict(zip(parts, accumulate(map(len, parts.values()), initial=0), strict=False))
@@ -101,10 +101,6 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
         return Text(corpus.name, corpus.sha256, tokens, torch.cat(ends) if ends else None)
     except SettingError as error:
         raise SettingError("data_path", path, error.problem) from error
-
-
-def _split(data: dict[str, Any]) -> Split:
-    return Split(data["validation_share"], data["test_share"])
 
 
 def _vocabulary(checkpoint: Checkpoint) -> Vocabulary:

@@ -76,13 +76,13 @@ class Retrieval:
             return
         terms = scheme.relative(tables, shape, self.layer, range(1))
         longest, needed = scheme.max_length(shape), self.size + shape.context_length
-        problem = ""
         if terms is None or terms.bias is None:
             problem = f"this position scheme has no bias by distance in layer {self.layer}"
         elif longest is not None and longest < needed:
             problem = f"this position scheme knows {longest} positions, and size={self.size} needs {needed}"
-        if problem:
-            raise SettingError("retrieval.position_bias", True, problem)
+        else:
+            return
+        raise SettingError("retrieval.position_bias", True, problem)
 
 
 @dataclass(eq=False)
