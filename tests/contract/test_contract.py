@@ -214,7 +214,7 @@ def test_only_a_class_from_outside_is_tried_once_and_moves_no_generator(monkeypa
     for scheme in (mine(), RoPENoPE(every=3)):
         try_scheme(scheme, SHAPE)
     assert torch.equal(torch.random.get_rng_state(), drawn)
-    monkeypatch.setattr("poslab.contract.PARTS", {})  # or trying again would be a KeyError
+    monkeypatch.setattr("poslab.contract.parts.PARTS", {})  # or trying again would be a KeyError
     try_scheme(RoPENoPE(), SHAPE)
     try_scheme(scheme, SHAPE)
     with pytest.raises(KeyError):
