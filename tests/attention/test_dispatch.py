@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -145,19 +146,14 @@ def test_choice_of_backend(
     assert why in choice.why
 
 
-def test_without_a_compiler_blocks_take_the_place_of_flex(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_take_the_place_of_flex_without_a_compiler_and_in_deterministic_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(flex, "flex_problem", lambda device: f"no compiler for {device}")
-    choice = choose_backend({"keys"}, 256, dropout_p=0.0, device=torch.device("cuda"))
-    assert choice == ("blockwise", "flex does not compile; torch says: no compiler for cuda")
-
-
-def test_deterministic_training_does_without_flex() -> None:
-    torch.use_deterministic_algorithms(True)
-    try:
-        choice = choose_backend({"keys"}, 256, dropout_p=0.0, device=torch.device("cuda"))
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert choice == ("blockwise", "flex adds up gradients of tables in no fixed order")
+    choose = partial(choose_backend, {"keys"}, 256, dropout_p=0.0, device=torch.device("cuda"))
+    assert choose() == ("blockwise", "flex does not compile; torch says: no compiler for cuda")
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    assert choose() == ("blockwise", "flex adds up gradients of tables in no fixed order")
 
 
 def test_unusable_backends_are_refused() -> None:

@@ -131,10 +131,7 @@ MISTAKES: dict[str, list[tuple[PositionScheme, str]]] = {
     ],
     "formula of the paper": [
         (mine(ALiBi, reference_score=lambda self, *given: 1.1 * ALiBi.reference_score(self, *given)), "attention over"),
-        (
-            mine(RoPENoPE, reference_score=RoPE.reference_score),
-            "attention over 266 tokens, layer 0",
-        ),
+        (mine(RoPENoPE, reference_score=RoPE.reference_score), "attention over 266 tokens, layer 0"),
         *((windowed(size, **hook), "attention over ") for size in (8, 16) for hook in WINDOWS),
         *((windowed(70, **hook), "attention over 80 tokens, layer 0 (reference): off by ") for hook in WINDOWS),
     ],
@@ -177,7 +174,7 @@ MISTAKES: dict[str, list[tuple[PositionScheme, str]]] = {
     "memory": [(by_length, "segments of 8, with a cache: off by ")],
     "files": [(KeepsCount(), "saved and loaded: off by ")],
     "linear memory": [
-        (mine(embed=lambda self, t, x, p: x + 0 * (p[:, None] - p).sum(-1, keepdim=True)), "the largest tensor, of"),
+        (mine(embed=lambda self, t, x, p: x + 0 * (p[:, None] - p).sum(-1, keepdim=True)), "the largest tensor, of")
     ],
 }
 

@@ -225,11 +225,7 @@ BAD = {
     "cut gz": ("c.jsonl.gz", half(gzip.compress(LINES)), r"c\.jsonl\.gz can't be read, is it complete\? Compressed"),
     "cut zst": ("c.jsonl.zst", lambda: half(as_zst(LINES)), r"c\.jsonl\.zst can't be read, is it complete\?"),
     "no zst": ("c.jsonl.zst", b"abc" * 9, r"c\.jsonl\.zst can't be read, is it complete\? zstd decompress error"),
-    "cut parquet": (
-        "c.parquet",
-        b"PAR1" + bytes(99),
-        r"c\.parquet can't be read, is it complete\? Parquet",
-    ),
+    "cut parquet": ("c.parquet", b"PAR1" + bytes(99), r"c\.parquet can't be read, is it complete\? Parquet"),
     "cut arrow": ("c.arrow", bytes(99), r"c\.arrow can't be read, is it complete\?"),
     "zipped parquet": ("c.parquet.gz", b"", r"a compressed \.parquet can't be read: unpack it first"),
     "latin1 csv": ("c.csv", "text\né".encode("latin1"), r"c\.csv is not UTF-8 \(byte 0xe9\)"),
@@ -298,16 +294,6 @@ def test_a_run_on_documents(tmp_path: Path) -> None:
     assert stretches["stretch_tokens"].tolist() == np.diff(ends).tolist()
     mean = np.average(stretches["value"], weights=stretches["stretch_tokens"].astype(int))
     assert mean == pytest.approx(summary.best_val_loss, abs=1e-5)
-
-
-def test_a_run_on_splits(tmp_path: Path) -> None:
-    write_files(tmp_path / "corpus", SPLITS["files"][0])
-    data = ("data=text", f"data.path={tmp_path}/corpus", f"data.cache_dir={tmp_path}/cache")
-    summary = train(compose_config(*SMOKE, *data, "model.context_length=16", f"run_dir={tmp_path}/run"))
-    text = own_text(load_checkpoint(tmp_path / "run"))
-    assert text.name.endswith(", test part")
-    assert (summary.test_tokens, summary.documents) == (len(text.tokens), 30)
-    assert summary.test_loss is not None
 
 
 def large_corpus(file: Path, size: int) -> None:

@@ -173,11 +173,7 @@ BAD = {
     "binary": ("c.txt", b"\x00\x01text", r"c\.txt is not a text, it contains null bytes"),
     "cut gz": ("c.txt.gz", gzip.compress(b"text" * 99)[:-9], r"c\.txt\.gz can't be read: Compressed file ended"),
     "beyond": ("c.bin", np.array([5, 50257], "<u2"), r"c\.bin has the token 50,257 at position 1; gpt2 has 50,257: "),
-    "wider": (
-        "c.bin",
-        WIDE,
-        r"data\.dtype=uint16: every other token of .*c\.bin would be 0",
-    ),
+    "wider": ("c.bin", WIDE, r"data\.dtype=uint16: every other token of .*c\.bin would be 0"),
     "characters": ("c.bin", np.full(2000, 64, "<u2"), r"c\.bin has ids of its own characters, not tokens of gpt2"),
     "half a token": ("c.bin", b"abc", r"c\.bin is not complete, or holds something else than uint16"),
     "cut llm.c": ("c.bin", llm_c([1, 2, 3], count=9), r"c\.bin is not complete, or holds something else than uint16"),

@@ -87,16 +87,6 @@ def verdict(gpt2: tiktoken.Encoding, tmp_path_factory: pytest.TempPathFactory) -
     return load_corpus(str(VERDICT), gpt2, tmp_path_factory.mktemp("cache"), observed_only=True)
 
 
-def test_the_verdict_has_1417_tokens(verdict: Corpus, gpt2: tiktoken.Encoding) -> None:
-    text = VERDICT.read_text()
-    split = int(0.9 * len(text))
-    expected = sorted({*gpt2.encode_ordinary(text[:split]), *gpt2.encode_ordinary(text[split:])})
-    assert verdict.vocabulary.observed is not None
-    assert verdict.vocabulary.observed.tolist() == expected
-    assert (verdict.vocabulary.size, verdict.vocabulary.name) == (1417, "observed")
-    assert len(set(gpt2.encode_ordinary(text))) == 1416  # the split cuts a word in two
-
-
 def test_ids_of_a_long_text_are_found_in_pieces() -> None:
     tokens = torch.zeros(3 * 2**20, dtype=torch.int32)
     tokens[[5, 2**20, 2**20 + 1, -1]] = torch.tensor([40_000, 7, 50_256, 9], dtype=torch.int32)

@@ -24,9 +24,6 @@ def test_reference_windows(reference_cases: dict, gpt2: tiktoken.Encoding) -> No
     assert inputs.dtype == torch.int64
     for i, (_, target) in enumerate(windows):
         assert target.tolist() == token_ids[4 * i + 1 : 4 * i + 5]
-    embedding = torch.nn.Embedding(case["vocab_size"], case["embedding_dim"])
-    assert list(embedding(inputs).shape) == case["embedded_shape"]
-    assert gpt2.n_vocab == case["vocab_size"]
 
 
 @given(length=st.integers(0, 40), max_length=st.integers(1, 12), stride=st.integers(1, 15))

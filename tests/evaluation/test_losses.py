@@ -1,8 +1,6 @@
 """Losses by length and position against a loop over windows, and the memory that they take."""
 
 import math
-import subprocess
-import sys
 from unittest import mock
 
 import pytest
@@ -216,24 +214,3 @@ def test_logits_do_not_grow_with_the_length(length: int) -> None:
         (result,) = evaluate(model, torch.randint(0, 5000, (length + 1,)), [length]).lengths
     assert result.loss is not None
     assert seen.bytes == 512 * 5000 * 4
-
-
-MEASURE = """
-import resource, torch
-from poslab import GPT
-from poslab.evaluation.evaluate import evaluate
-from poslab.positions.shaw import Shaw
-model = GPT(Shaw(), vocab_size=50257, context_length=64, embed_dim=32, num_layers=1, num_heads=2, dropout=0.0)
-tokens = torch.randint(0, 50257, (16385,), dtype=torch.int32)
-evaluate(model, tokens[:1025], [1024])  # takes what doesn't depend on the length
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-evaluate(model, tokens, [16384])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-
-
-@pytest.mark.slow
-def test_memory_of_the_process() -> None:
-    """(T, V) floats would take 3.3 GB, (T, T) 1.1 GB."""
-    result = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
-    assert int(result.stdout) < 6 * 16384 + 20_000  # KiB

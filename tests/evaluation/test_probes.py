@@ -7,22 +7,11 @@ from foreign_schemes import PerLayerBias
 from runs_to_evaluate import lively_model, random_text
 
 from poslab import GPT
-from poslab.evaluation.probes import TEXTS, kinds_of_keys, probe, spread
-from poslab.explanation import charts
+from poslab.evaluation.probes import TEXTS, probe, spread
 
 CONTEXT = 64
 SIZES = {"vocab_size": 40, "context_length": CONTEXT, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
 TEXT = torch.randint(40, (TEXTS, CONTEXT), generator=torch.Generator().manual_seed(1))
-
-
-def test_kinds_of_keys() -> None:
-    """Of the text a b a a, read by hand."""
-    kinds = {kind: keys.nonzero().tolist() for kind, keys in kinds_of_keys(torch.tensor([5, 7, 5, 5])).items()}
-    assert kinds == {
-        "previous_token": [[1, 0], [2, 1], [3, 2]],
-        "duplicate_token": [[2, 0], [3, 0], [3, 2]],
-        "induction": [[2, 1], [3, 1], [3, 3]],
-    }
 
 
 @pytest.mark.parametrize(("distance", "kind"), [(1, "previous_token"), (25, "duplicate_token"), (24, "induction")])
@@ -83,9 +72,3 @@ def test_texts_to_test_share_no_token_with_those_to_fit(count: int, length: int)
     assert texts.shape == (TEXTS, min(length, count // 4))
     assert (texts.diff() == 1).all()
     assert texts[: TEXTS // 2].max() < texts[TEXTS // 2 :].min()
-
-
-def test_a_table_of_shares() -> None:
-    table = charts.shares("", "", {"depth_1": {"48": 1.0, "96": 0.256}})
-    assert table.rows == [("depth 1", [("100%", "1.00"), ("26%", "0.26")])]
-    assert (table.layers, table.heads) == ([("length", 2)], ["48", "96"])

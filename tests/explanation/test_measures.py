@@ -139,6 +139,9 @@ def test_strips_and_tables() -> None:
     many = charts.cells(OnText("", values.expand(20, 2, 2)), ["a", "b"])
     assert many.heads == ["mean"] * 20
     assert many.rows[0][1][0] == ("1", "0.40")
+    shares = charts.shares("", "", {"depth_1": {"48": 1.0, "96": 0.256}})
+    assert shares.rows == [("depth 1", [("100%", "1.00"), ("26%", "0.26")])]
+    assert (shares.layers, shares.heads) == ([("length", 2)], ["48", "96"])
 
 
 def test_what_is_retrieved() -> None:

@@ -73,11 +73,6 @@ def test_a_cache_keeps_no_gradients() -> None:
     assert not strong_model("mixed").hidden(some_tokens(1, 5), KeyValueCache()).requires_grad
 
 
-def test_padding_takes_no_positions_of_the_longest_row() -> None:
-    assert KeyValueCache(padding=torch.tensor([0, 2])).positions_after(4) == 4
-    assert KeyValueCache(padding=torch.tensor([3, 1])).positions_after(4) == 3
-
-
 def test_a_model_that_sees_the_future_has_no_cache() -> None:
     model = GPT(make_scheme(SCHEMES[0]), causal=False, **SIZES)
     with pytest.raises(SettingError, match=r"^cache=given: this model isn't causal"):

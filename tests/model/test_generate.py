@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from strong_models import CONTEXT, NAMES, VOCAB, some_tokens, strong_model, with_window
 
 from poslab import GPT
@@ -17,15 +15,16 @@ from poslab.model.generate import Sampling, generate, stream
 every_scheme = pytest.mark.parametrize("name", NAMES)
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.5), Sampling(1.5, top_k=5), Sampling(top_p=0.7)])
+@pytest.mark.parametrize(
+    "sampling", [Sampling(), Sampling(0.5), Sampling(1.5, top_k=5), Sampling(top_p=0.7), Sampling(2.0, 6, 0.8)]
+)
 def test_frequencies_are_the_probabilities(sampling: Sampling) -> None:
     logits = torch.tensor([0.1, 2.0, -1.0, 1.5, 0.0, 1.0, -3.0, 0.5])
     probabilities = (logits / sampling.temperature).softmax(-1)
-    order = probabilities.argsort(descending=True)
-    kept = order[: sampling.top_k or len(logits)].tolist()
+    kept = probabilities.argsort(descending=True)[: sampling.top_k]
     if sampling.top_p is not None:
-        sums = probabilities[order].cumsum(-1).tolist()
-        kept = order[: next(i for i, total in enumerate(sums) if total >= sampling.top_p) + 1].tolist()
+        sums = (probabilities[kept] / probabilities[kept].sum()).cumsum(-1)
+        kept = kept[: int((sums < sampling.top_p).sum()) + 1]  # the last of them comes to that share
     expected = torch.zeros(len(logits))
     expected[kept] = probabilities[kept] / probabilities[kept].sum()
     generator = torch.Generator().manual_seed(0)
@@ -33,30 +32,6 @@ def test_frequencies_are_the_probabilities(sampling: Sampling) -> None:
     found = torch.bincount(ids, minlength=len(logits)) / len(ids)
     assert (found[expected == 0] == 0).all()
     assert (found - expected).abs().max() < 0.012  # five standard deviations
-
-
-@given(
-    logits=st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=12),
-    top_k=st.none() | st.integers(1, 14),
-    top_p=st.none() | st.floats(0.01, 1.0),
-    temperature=st.floats(0.01, 5.0),
-    seed=st.integers(0, 100),
-)
-@settings(max_examples=200, deadline=None, derandomize=True)
-def test_only_the_likeliest_are_drawn(
-    logits: list[float], top_k: int | None, top_p: float | None, temperature: float, seed: int
-) -> None:
-    """No more than k tokens are as likely, and those likelier hold less than p."""
-    row = torch.tensor(logits)
-    generator = torch.Generator().manual_seed(seed)
-    (token,) = Sampling(temperature, top_k, top_p).draw(row[None], [generator]).tolist()
-    likelier = row > row[token]
-    if top_k is not None:
-        assert likelier.sum() < top_k
-    if top_p is not None:
-        scaled = (row.double() / temperature).sort(descending=True).values[: top_k or len(row)]
-        probabilities = scaled.softmax(-1)
-        assert probabilities[: int(likelier.sum())].sum() < top_p + 1e-12
 
 
 def test_temperature_near_zero_and_top_k_of_one_are_greedy() -> None:

@@ -12,21 +12,6 @@ from poslab.positions import ModelShape
 from poslab.positions.absolute import Absolute
 from poslab.positions.base import Tables
 
-NEEDS = "needs transformers, in the extra 'bench'"
-
-
-def test_gpt2_of_transformers() -> None:
-    gpt2 = pytest.importorskip("transformers.models.gpt2.modeling_gpt2", reason=NEEDS)
-    config = gpt2.GPT2Config(vocab_size=11, n_positions=20, n_embd=8, n_layer=1, n_head=1, embd_pdrop=0.0)
-    theirs = gpt2.GPT2Model(config).eval()
-    tokens = torch.randint(0, 11, (2, 20))
-    for positions in (torch.arange(20), torch.arange(7, 12)):
-        read = tokens[:, : len(positions)]
-        expected = theirs(read, position_ids=positions[None], output_hidden_states=True).hidden_states[0]
-        found = Absolute().embed({"position": theirs.wpe.weight}, theirs.wte(read), positions)
-        assert torch.allclose(found, expected)
-
-
 SHAPE = ModelShape(context_length=8, embed_dim=4, num_layers=1, num_heads=1)
 FAR = Absolute(random_offset=True, max_positions=20)
 

@@ -29,12 +29,3 @@ def test_far_keys_count_where_gates_are_closed(closed: float) -> None:
         scheme_attention(CoPE(5), tables, q, k, v, backend=backend) for backend in ("blockwise", "reference")
     )
     assert torch.allclose(blocks, dense, atol=1e-12)
-
-
-def test_open_gates_count_tokens() -> None:
-    """Open gates make a key's position the distance, its own gate included."""
-    q, k, v = torch.ones(1, 1, 20, 1), 100 * torch.ones(1, 1, 20, 1), torch.eye(20)[None, None]
-    table = torch.zeros(1, 32, 1)
-    table[0, 5] = 1000.0
-    weights = scheme_attention(CoPE(32), {"position": table}, q, k, v)[0, 0]
-    assert (weights.argmax(-1)[4:] == torch.arange(16)).all()

@@ -13,7 +13,6 @@ from poslab.positions.alibi import ALiBi
 from poslab.positions.deberta import DeBERTa
 from poslab.positions.kerple import Kerple
 from poslab.positions.music import MusicTransformer
-from poslab.positions.sandwich import Sandwich
 from poslab.positions.shaw import Shaw
 from poslab.positions.t5 import T5
 from poslab.positions.transformer_xl import TransformerXL
@@ -90,20 +89,13 @@ def test_transformer_xl_equals_xlnet(causal: bool) -> None:
 @pytest.mark.parametrize(
     ("scheme", "causal", "tables"),
     [
-        (Kerple(), True, 2 * 3),
         (Kerple("power", share_layers=False), True, 2 * 2 * 3),
-        (MusicTransformer(), True, 2 * 3 * LENGTH * 4),
         (MusicTransformer(), False, 2 * 3 * (2 * LENGTH - 1) * 4),
         (TransformerXL(), True, 2 * (2 * 3 * 4 + 12 * 12)),
         (ALiBi(), True, 0),
-        (Absolute(), True, LENGTH * 12),
-        (Sandwich(), False, 0),
-        (Shaw(5), True, 2 * 2 * 6 * 4),
         (Shaw(5), False, 2 * 2 * 11 * 4),
         (Shaw(5, values=False), True, 2 * 6 * 4),
-        (Shaw(5, share_layers=True), True, 2 * 6 * 4),
         (Shaw(5, share_heads=False), True, 2 * 2 * 3 * 6 * 4),
-        (T5(16), True, 16 * 3),
         (T5(16, share_layers=False), True, 2 * 16 * 3),
     ],
 )

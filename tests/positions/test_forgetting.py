@@ -43,18 +43,6 @@ def test_equals_x_transformers() -> None:
     assert torch.allclose(found, scores.softmax(-1) @ v, atol=1e-12)
 
 
-def test_the_fast_road_equals_the_definition() -> None:
-    tables, text = some_tables(), some_text(300)
-    leaves = [*text, *tables.values()]
-    for leaf in leaves:
-        leaf.requires_grad_()
-    results = []
-    for scheme in (Forgetting(), ByPairs()):
-        out = scheme_attention(scheme, tables, *text[:3], x=text[3])
-        results.append([out, *torch.autograd.grad(out.sin().sum(), leaves)])
-    assert all(torch.allclose(fast, slow, atol=1e-10) for fast, slow in zip(*results, strict=True))
-
-
 @pytest.mark.parametrize("scheme", [Forgetting(), ByPairs()], ids=["fast", "by pairs"])
 def test_far_along_the_text_digits_remain(scheme: Forgetting) -> None:
     """The sums are at 10,000, of which float32 knows three decimals, when the gates open."""
@@ -82,13 +70,3 @@ def test_what_is_left_of_each_token_is_the_product_of_later_gates() -> None:
     gates, left = found["gates"].values, found["left"].values  # (L, H, T)
     expected = [gates[..., t + 1 :].prod(-1) for t in range(9)]
     assert torch.allclose(left, torch.stack(expected, -1))
-
-
-def test_a_first_call_under_autocast() -> None:
-    """Hooks are tried in the tables' precision, whatever surrounds the call."""
-    scheme = Forgetting()
-    tables = scheme.tables(ModelShape(context_length=11, embed_dim=22, num_layers=1, num_heads=2))
-    q, k, v = torch.randn(3, 1, 2, 11, 11)
-    with torch.autocast("cpu", torch.bfloat16):
-        out = scheme_attention(scheme, tables, q, k, v, x=torch.randn(1, 11, 22))
-    assert out.isfinite().all()

@@ -51,11 +51,3 @@ def test_tiles_that_begin_within_a_block(scheme: PositionScheme) -> None:
         out = scheme_attention(scheme, tables, q, k, v, x=x, backend=backend)
         results.append([out, *torch.autograd.grad(out.sin().sum(), list(tables.values()))])
     assert all(torch.allclose(a, b, atol=1e-9) for a, b in zip(*results, strict=True))
-
-
-def test_strength_zero_is_no_position() -> None:
-    scheme = PaTH()
-    tables, (q, k, v), x = inputs(scheme)
-    still = tables | {"strength": 0 * tables["strength"], "strength_bias": tables["strength_bias"] - 1e9}
-    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    assert torch.allclose(scheme_attention(scheme, still, q, k, v, x=x), expected, atol=1e-12)

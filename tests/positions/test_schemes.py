@@ -96,23 +96,6 @@ def test_shift(name: str) -> None:
     assert unmoved() if scheme.shift_invariant else not all(unmoved() for _ in range(8))
 
 
-@every_variant
-def test_fewer_queries_than_keys(name: str) -> None:
-    """The last queries over all keys, as in decoding with a cache, are the end of the full pass."""
-    scheme, shape = make_scheme(name), ModelShape(LONG, 24, 3, 2)
-    tables = double_tables(scheme, shape)
-    q, k, v = torch.randn(3, 2, 2, LONG, 12, dtype=torch.float64)
-    x = torch.randn(2, LONG, 24, dtype=torch.float64)
-    position_ids = PositionIds(torch.arange(LONG))
-    whole = SchemeLayer(scheme, tables, shape, 1, scheme.relative(tables, shape, 1, range(LONG)), position_ids)
-    q, k, token_state = whole.apply_hooks(q, k, x)
-    full = whole.attend(q, k, v, token_state)
-    for count in (1, 7, 140):
-        last = dataclasses.replace(whole, position_ids=PositionIds(position_ids.positions[-count:]))
-        tail = last.attend(q[:, :, -count:], k, v, token_state, position_ids, offset=LONG - count)
-        assert torch.allclose(tail, full[:, :, -count:], atol=1e-6)  # a scheme may give its terms in float32
-
-
 def outputs_and_gradients(
     scheme: PositionScheme, tables: dict[str, Tensor], parts: list[Tensor], x: Tensor, weights: Tensor, **how: object
 ) -> list[Tensor]:

@@ -22,15 +22,6 @@ def test_the_papers_formula(width: int) -> None:
             assert found[:, t, channel].tolist() == pytest.approx([expected] * 2, abs=1e-12)
 
 
-def test_x_transformers() -> None:
-    """All sines stand before all cosines there."""
-    library = pytest.importorskip("x_transformers.x_transformers", reason="needs x-transformers, in the extra 'bench'")
-    theirs = library.ScaledSinusoidalEmbedding(32, theta=1000)
-    found = Sinusoidal(base=1000.0, amplitude=theirs.scale.item()).embed({}, torch.zeros(1, 60, 32), torch.arange(60))
-    permuted = theirs(torch.zeros(1, 60, 32)).unflatten(-1, (2, 16)).transpose(-1, -2).flatten(-2)
-    assert torch.allclose(found[0], permuted, atol=1e-5)
-
-
 def test_signal_and_tokens_begin_alike() -> None:
     """Proportion as in the paper, after its factor of tokens: mean squares of 1/2 and 1, here times 0.02 squared."""
     model = GPT(Sinusoidal(), vocab_size=500, context_length=64, embed_dim=64, num_layers=1, num_heads=1)

@@ -1,7 +1,4 @@
-"""T5's buckets: reference tables, stored values of Hugging Face's T5, and the library itself."""
-
-import json
-from pathlib import Path
+"""T5's buckets: reference tables, and Hugging Face's T5."""
 
 import pytest
 import torch
@@ -9,8 +6,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from poslab.positions.t5 import relative_position_bucket
-
-STORED = json.loads((Path(__file__).parent / "t5_buckets.json").read_text())
 
 
 def buckets_of(case: dict, positions: torch.Tensor) -> list:
@@ -23,13 +18,6 @@ def test_reference_tables(reference_cases: dict) -> None:
         query = torch.arange(case["query_length"])[:, None]
         key = torch.arange(case["key_length"])[None, :]
         assert buckets_of(case, key - query) == case["buckets"]
-
-
-@pytest.mark.parametrize(
-    "case", STORED["cases"], ids=lambda c: f"{c['num_buckets']}-{c['max_distance']}-{c['bidirectional']}"
-)
-def test_stored_values_of_hugging_face(case: dict) -> None:
-    assert buckets_of(case, torch.tensor(STORED["relative_positions"])) == case["buckets"]
 
 
 @given(

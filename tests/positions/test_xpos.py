@@ -51,15 +51,6 @@ def test_from_the_first_position_to_the_last() -> None:
     assert torch.allclose(found.double().tril(), expected.tril(), atol=1e-6)
 
 
-def test_half_precision_over_the_first_positions() -> None:
-    q, k, v = torch.randn(3, 1, 2, 128, 16)
-    positions = torch.arange(0, 4096, 32)
-    exact = scheme_attention(XPos(), {}, q, k, v, positions=positions)
-    for dtype, within in ((torch.float16, 0.02), (torch.bfloat16, 0.1)):
-        found = scheme_attention(XPos(), {}, *(x.to(dtype) for x in (q, k, v)), positions=positions)
-        assert (found.float() - exact).abs().max() < within
-
-
 def test_where_it_ends() -> None:
     assert XPos().max_length(SHAPE) == 32_768
     with pytest.raises(SettingError, match=r"^scale_base=0.5: knows 32 positions, but the context is 64"):

@@ -56,7 +56,10 @@ def attend(
     if not 0 <= dropout_p < 1:
         raise SettingError("dropout_p", dropout_p, "must be at least 0 and below 1")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    window = _hiding_window((window, None if terms is None else terms.window), q.shape[-2], k.shape[-2], offset, causal)
+    farthest = offset + q.shape[-2] - 1
+    farthest = farthest if causal else max(farthest, k.shape[-2] - 1 - offset)
+    windows = [window, None if terms is None else terms.window]
+    window = min((size for size in windows if size is not None and size <= farthest), default=None)  # that hides a key
     null = None if terms is None else terms.null
     terms = terms if terms is not None and terms.tables else None
     spec = AttentionSpec(terms, causal, offset, scale, window, first_key, key_bias, pairwise, null)
@@ -180,12 +183,3 @@ def _is_decoding(spec: AttentionSpec, query_length: int, key_length: int) -> boo
     if terms is None or terms.queries is not None or terms.lowest > 0 or any(other is not None for other in others):
         return False
     return query_length == 1 and spec.offset == key_length - 1 and terms.highest >= 0
-
-
-def _hiding_window(
-    windows: tuple[int | None, ...], query_length: int, key_length: int, offset: int, causal: bool
-) -> int | None:
-    """Return the smallest window that hides a key, or None."""
-    farthest = offset + query_length - 1 if causal else max(offset + query_length - 1, key_length - 1 - offset)
-    hiding = [window for window in windows if window is not None and window <= farthest]
-    return min(hiding) if hiding else None

@@ -19,8 +19,6 @@ from poslab.errors import SettingError
 from poslab.positions import Explanation, ModelShape, Picture, PositionScheme, RelativeTerms, ScoreTile
 
 _DRAWS = 4  # of positions, in an evaluation
-# What enters attention by a hook, and the hook; the second is not called where there is the first.
-_HOOK_PARTS = {"key_bias": "key_bias", "pairwise": "score_mod"}
 
 
 class SchemeModule(nn.Module):
@@ -161,8 +159,9 @@ class SchemeModule(nn.Module):
 
     def attention_parts(self, *terms: RelativeTerms | None) -> set[str]:
         """Return the names of what enters attention with these terms, by default those of all layers; see `attend`."""
-        hook = next((part for part, name in _HOOK_PARTS.items() if self.pos.overrides(name)), None)
-        found: set[str] = set() if hook is None else {hook}
+        found: set[str] = {"pairwise"} if self.pos.overrides("score_mod") else set()
+        if self.pos.overrides("key_bias"):
+            found = {"key_bias"}  # where it is, score_mod is not called
         for of_layer in terms or self.relative_terms(self.shape.context_length):
             window, null = (None, None) if of_layer is None else (of_layer.window, of_layer.null)
             hides = window is not None and window < self.shape.context_length

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -200,25 +201,23 @@ def pair_scores(q: Tensor, k: Tensor, spec: AttentionSpec, seen: Tensor) -> tupl
     biases = [] if spec.key_bias is None else [spec.key_bias[..., None, :]]
     if terms is not None and terms.bias is not None:
         biases = [terms.bias_of(rows.squeeze(1)), *biases]  # (1 or B, H, Tq, Tk)
-    # Beside a null score a number subtracted from all others counts.
-    subtracted = [0.0 if null is not None else _largest(bias, seen) for bias in biases]
-    for bias, largest in zip(biases, subtracted, strict=True):
+    subtracted: Any = 0
+    for bias in biases:
+        largest: Any = 0.0  # because beside a null score a number subtracted from all others counts
+        if null is None:  # beside 1e4 added to all, scores would lose their digits
+            largest = no_infinity(bias.detach().masked_fill(~seen, -math.inf).amax(-1, keepdim=True))
         scores = scores + (bias - largest).to(q.dtype)
+        subtracted = subtracted + largest
     if pairwise is not None and pairwise.score_mod is not None:
         i, j, state = pairwise.i, pairwise.j, pairwise.token_state
         query_index = torch.arange(spec.offset, spec.offset + query_length, device=q.device)
-        more = (sum(subtracted), spec.offset, pairwise.first_key, null is not None)
+        more = (subtracted, spec.offset, pairwise.first_key, null is not None)
         tile = ScoreTile(scores, q, k, state, i, j, seen, spec.scale, spec.causal, query_index, *more)
         scores = pairwise.score_mod(pairwise.tables, tile)
         if scores.shape[-1] > key_length:
             scores, of_tile = scores.split([key_length, 1], -1)
             null = of_tile if null is None else torch.logaddexp(null, of_tile)
     return scores, null
-
-
-def _largest(bias: Tensor, seen: Tensor) -> Tensor:
-    """Return the largest bias that each query sees: beside 1e4 added to all, scores would lose their digits."""
-    return no_infinity(bias.detach().masked_fill(~seen, -math.inf).amax(-1, keepdim=True))
 
 
 def with_null(out: Tensor, log_sum: Tensor, null: Tensor) -> None:

@@ -50,23 +50,19 @@ class SchemeLayer:
         q (B, H, Tq, Dh), k (B, H, Tk, Dh), x (B, Tk, D) -> q and k as mapped, and token_state (B, H, Tk, E) or None.
         Raises SettingError where the scheme has a token state and x is missing.
         """
-        scheme, state = self.scheme, self._token_state(x)
+        scheme = self.scheme
+        state: Tensor | None = None
+        if scheme.overrides("token_state"):
+            if x is None:
+                problem = "looks at what enters attention: give x (B, T, D)"
+                raise SettingError("x", None, f"{type(scheme).__name__} {problem}")
+            with without_autocast(x.device):
+                state = scheme.token_state(self.tables, self.layer, _wide(x))
         of_queries = None if state is None else state[:, :, -q.shape[-2] :]
         query, key = (partial(hook, self.tables, self.layer) for hook in (scheme.query, scheme.key))
         q = self.position_ids.map(query, q, **scheme.further("query", of_queries))
         k = (self.key_position_ids or self.position_ids).map(key, k, **scheme.further("key", state))
         return q, k, state
-
-    def _token_state(self, x: Tensor | None) -> Tensor | None:
-        """Return what the hook makes of x (B, Tk, D), in float32 or better; None: the scheme doesn't have it."""
-        if not self.scheme.overrides("token_state"):
-            return None
-        if x is None:
-            name = type(self.scheme).__name__
-            raise SettingError("x", None, f"{name} looks at what enters attention: give x (B, T, D)")
-        with without_autocast(x.device):
-            wide = x.to(torch.promote_types(x.dtype, torch.float32))
-            return self.scheme.token_state(self.tables, self.layer, wide)
 
     def attend(
         self,
@@ -146,11 +142,10 @@ class SchemeLayer:
                 key_bias = self.scheme.key_bias(self.tables, self.shape, self.layer, token_state)
         score_mod = self._score_mod if key_bias is None and self.scheme.overrides("score_mod") else None
         if score_mod is None and not irregular:
-            return {} if key_bias is None else {"key_bias": key_bias}
+            return {"key_bias": key_bias}
         tables = {} if score_mod is None else self.tables
-        token_state = self._prepared(k, token_state)
-        positions = self.position_ids.last(q.shape[-2]).positions
-        pairwise = Pairwise(positions, keys.positions, token_state, score_mod, tables, irregular)
+        state, positions = self._prepared(k, token_state), self.position_ids.last(q.shape[-2]).positions
+        pairwise = Pairwise(positions, keys.positions, state, score_mod, tables, irregular)
         return {"key_bias": key_bias, "pairwise": pairwise}
 
     def _prepared(self, k: Tensor, token_state: Tensor | None) -> Tensor | None:
@@ -158,8 +153,11 @@ class SchemeLayer:
         if token_state is None:
             return None
         with without_autocast(k.device):
-            wide = k.to(torch.promote_types(k.dtype, torch.float32))
-            return self.scheme.prepare(self.tables, self.layer, wide, token_state)
+            return self.scheme.prepare(self.tables, self.layer, _wide(k), token_state)
 
     def _score_mod(self, tables: Tables, tile: ScoreTile) -> Tensor:
         return self.scheme.score_mod(tables, self.layer, tile)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -148,7 +148,10 @@ def load_corpus(
     if observed_only:
         ids = torch.cat([observed_ids(tokens) for tokens, _ in parts.values()])
         vocabulary = Vocabulary(tokenizer, observed_ids(ids))
-        parts = {part: (_renumbered(tokens, vocabulary), ends) for part, (tokens, ends) in parts.items()}
+        dtype_of_ids = getattr(torch, _smallest_type(vocabulary.size))
+        for part, (tokens_of_part, ends_of_part) in parts.items():
+            pieces = tokens_of_part.split(1 << 20)  # because copies are wider until they are narrowed
+            parts[part] = torch.cat([vocabulary.narrow(piece).to(dtype_of_ids) for piece in pieces]), ends_of_part
     documents: int | None = sum(len(ends) for _, ends in parts.values())
     if kind == "txt" and separator is None:
         files = sum(map(len, contents.values()))
@@ -263,12 +266,6 @@ def _write(file: Path, dtype: np.dtype[Any], pieces: Iterator[Encoded]) -> None:
             unfinished_ends.open("wb") as opened_ends,
         ):
             np.save(opened_ends, np.concatenate(ends))
-
-
-def _renumbered(tokens: Tensor, vocabulary: Vocabulary) -> Tensor:
-    """Return the tokens as ids of the vocabulary, of the smallest type; a piece at a time, as copies are wider."""
-    dtype = getattr(torch, _smallest_type(vocabulary.size))
-    return torch.cat([vocabulary.narrow(piece).to(dtype) for piece in tokens.split(1 << 20)])
 
 
 def _smallest_type(vocabulary_size: int) -> str:

@@ -152,14 +152,12 @@ class Shuffled(ResumableSampler):
 
 
 class ContiguousRows(ResumableSampler):
-    """Windows of a text in `rows` stretches of equal length: batch by batch, the next one of each stretch. As many
-    as are left over at the end, fewer than there are rows, never come. Every epoch is the same."""
+    """Windows of a text in stretches of equal length, `rows` for each process: batch by batch, the next one of each
+    stretch. As many as are left over at the end, fewer than there are rows, never come. Every epoch is the same."""
 
     def __init__(self, windows: int, rows: int) -> None:
-        """Make the order; rows: of each process."""
         super().__init__(windows // rows * rows)
-        self.windows, self.own_rows = windows, rows
-        self.rows = rows
+        self.windows, self.own_rows, self.rows = windows, rows, rows
 
     def share(self, rank: int, world_size: int) -> None:
         super().share(rank, world_size)

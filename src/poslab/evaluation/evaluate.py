@@ -41,12 +41,16 @@ def evaluate(
         consecutive = consecutive_token_losses(model, judged, min(context, len(judged) - 1), ends)
         by_memory = losses_by_memory(model, tokens, ends, memory_lengths)
     before = [] if ends is None else (ends - 1).tolist()  # the first token has no loss
+    weights = hashlib.sha256()
+    for name, weight in model.state_dict().items():
+        weights.update(name.encode())
+        weights.update(weight.cpu().flatten().view(torch.uint8).numpy())
     return Evaluation(
         context,
         len(tokens) - 1,
         results,
         consecutive_losses=[round(loss, 5) for loss in consecutive.tolist()],
-        weights_sha256=_fingerprint(model),
+        weights_sha256=weights.hexdigest(),
         most_tokens=most_tokens,
         memory_losses=by_memory,
         document_ends=[end for end in before if 0 < end < len(consecutive)],
@@ -72,11 +76,3 @@ def _at_length(model: GPT, tokens: Tensor, length: int, stride: int, last: int, 
         last_loss=None if of_last is None else float(of_last.mean(dtype=torch.float64)),
         last_losses=None if of_last is None else [round(loss, 4) for loss in of_last.flatten().tolist()],
     )
-
-
-def _fingerprint(model: GPT) -> str:
-    digest = hashlib.sha256()
-    for name, weight in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(weight.cpu().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()

@@ -62,7 +62,7 @@ def own_text(checkpoint: Checkpoint, path: str | None = None) -> Text:
     path = path or str(data["path"])
     try:
         if fingerprint(path, data["name"]) == checkpoint.data_sha256:  # it may name any file: no other is tokenised
-            cuts = (vocabulary.observed is not None, _split(data))
+            cuts = (vocabulary.observed is not None, Split(data["validation_share"], data["test_share"]))
             return held_out(load_corpus(path, vocabulary.encoding, default_cache_dir(), *cuts, **reading(data)))
     except (SettingError, OSError) as error:  # OSError: of a name that no system takes
         problem = f"the text it was trained on can't be read ({error}); name one with data_path"
@@ -92,7 +92,7 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
         # Cut only where training cut it, too: half words are tokens that the vocabulary has then, and only then.
         same = fingerprint(path, data["name"]) == checkpoint.data_sha256
         read = reading(data) if same else {"column": data["column"], "dtype": data["dtype"]}
-        split = _split(data) if same else WHOLE
+        split = Split(data["validation_share"], data["test_share"]) if same else WHOLE
         corpus = load_corpus(path, vocabulary.encoding, default_cache_dir(), split=split, **read)
         parts = {name: getattr(corpus, name) for name in ("train", "validation", "test")}
         starts = dict(zip(parts, accumulate(map(len, parts.values()), initial=0), strict=False))
@@ -101,10 +101,6 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
         return Text(corpus.name, corpus.sha256, tokens, torch.cat(ends) if ends else None)
     except SettingError as error:
         raise SettingError("data_path", path, error.problem) from error
-
-
-def _split(data: dict[str, Any]) -> Split:
-    return Split(data["validation_share"], data["test_share"])
 
 
 def _vocabulary(checkpoint: Checkpoint) -> Vocabulary:
@@ -159,7 +155,11 @@ def evaluate_run(
     """
     checkpoint = load_checkpoint(folder, allow_code=allow_code)
     text = text or own_text(checkpoint, data_path)
-    evaluation = evaluate_checkpoint(checkpoint, text, lengths, stride, last, validated=_validated(folder))
+    file = RunFolder(folder).summary
+    summary = Summary.read(file) if file.exists() else None
+    # The tokens that the loss of a finished run is a mean over; without a summary, or with a test, all.
+    validated = None if summary is None or summary.test_loss is not None else summary.val_loss_tokens
+    evaluation = evaluate_checkpoint(checkpoint, text, lengths, stride, last, validated=validated)
     with suppress(OSError, UnicodeError):  # then it is evaluated anew each time
         return write_evaluation(folder, text, evaluation)
     return evaluation
@@ -175,13 +175,6 @@ def evaluation_seconds(run: Run) -> float:
     windows = len(window_ends(context, tokens, last_tokens(context), MOST_TOKENS))
     read = 3 * counted * len(lengths) + (summary.val_loss_tokens or tokens) + windows * sum(lengths)
     return read / (3 * summary.tokens_per_s) if summary.tokens_per_s else 0.0
-
-
-def _validated(folder: Path) -> int | None:
-    """Return how many tokens the loss of a finished run is a mean over, or None for all of its held-out text."""
-    file = RunFolder(folder).summary
-    summary = Summary.read(file) if file.exists() else None
-    return None if summary is None or summary.test_loss is not None else summary.val_loss_tokens
 
 
 def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str = EVALUATION) -> Evaluation:
@@ -205,13 +198,8 @@ def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str
         evaluation = replace(evaluation, lengths=lengths, memory_losses=by_length)
     plain: dict[str, Any] = {"text": text.name, "text_sha256": text.sha256, **evaluation.plain()}
     write_whole(folder / file, json.dumps(plain) + "\n")
-    if file == EVALUATION:
-        _write_events(folder, evaluation)
-    return evaluation
-
-
-def _write_events(folder: Path, evaluation: Evaluation) -> None:
-    """Write losses as scalars over length, and over the position in a window of the training length."""
+    if file != EVALUATION:
+        return evaluation
     scalars: dict[str, dict[int, float]] = {}
     for result in evaluation.lengths:
         if result.loss is None or result.sliding_loss is None:
@@ -223,6 +211,7 @@ def _write_events(folder: Path, evaluation: Evaluation) -> None:
     scalars["loss_by_memory"] = {int(length): loss for length, loss in evaluation.memory_losses.items()}
     scalars |= {"loss_by_length/last": evaluation.last_losses, "context_gain_by_length": evaluation.context_gains}
     write_scalars(folder, scalars)
+    return evaluation
 
 
 def write_scalars(folder: Path, scalars: Mapping[str, Mapping[int, float]]) -> None:

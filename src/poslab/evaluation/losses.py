@@ -59,15 +59,20 @@ def mean_loss(losses: Mapping[int, Sequence[Any]]) -> float:
 @torch.no_grad()
 def sliding_losses(model: GPT, tokens: Tensor, length: int, stride: int, every: int = 1) -> SlidingLosses:
     """Return losses of the tokens after the first, in every `every`-th stretch; stride = length: without overlap."""
-    new_losses, by_position, windows = [], torch.zeros(length, dtype=torch.float64), 0
-    for numbers, inputs, targets in _batches(tokens, length, stride, every):
+    new_losses, by_position, full_windows = [], torch.zeros(length, dtype=torch.float64), 0
+    windows = CoveringWindows(tokens, length, stride)
+    starts = ((number, number and number * stride + length - stride) for number in range(len(windows)))
+    chosen = Subset(windows, [number for number, first_new in starts if first_new // STRETCH % every == 0])
+    # With a generator of its own, or it would draw from the global one.
+    batches = DataLoader(chosen, max(1, BATCH_TOKENS // length), generator=torch.Generator())
+    for numbers, inputs, targets in batches:
         losses, counted = _losses(model, inputs, targets), targets != CoveringWindows.IGNORED
         is_new = (numbers[:, None] == 0) | (torch.arange(length) >= length - stride)
         new_losses.append(losses[counted & is_new])
         full = counted.all(1)
         by_position += losses[full].sum(0, dtype=torch.float64)
-        windows += int(full.sum())
-    return SlidingLosses(torch.cat(new_losses), by_position / windows, windows)
+        full_windows += int(full.sum())
+    return SlidingLosses(torch.cat(new_losses), by_position / full_windows, full_windows)
 
 
 @torch.no_grad()
@@ -83,15 +88,6 @@ def last_losses(model: GPT, tokens: Tensor, length: int, last: int, most_tokens:
         windows = tokens[some[:, None] + torch.arange(-length, 1)].to(torch.int64)  # (B, length + 1)
         losses.append(_losses(model, windows[:, :-1], windows[:, -last:]))
     return torch.cat(losses)
-
-
-def _batches(tokens: Tensor, length: int, stride: int, every: int) -> DataLoader[Any]:
-    """Return batches of the windows whose new tokens begin in every `every`-th stretch."""
-    windows = CoveringWindows(tokens, length, stride)
-    starts = ((number, number and number * stride + length - stride) for number in range(len(windows)))
-    chosen = [number for number, first_new in starts if first_new // STRETCH % every == 0]
-    # With a generator of its own, or it would draw from the global one.
-    return DataLoader(Subset(windows, chosen), max(1, BATCH_TOKENS // length), generator=torch.Generator())
 
 
 def _losses(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:

@@ -72,37 +72,24 @@ def probe(model: GPT, texts: Tensor) -> Probes | None:
     drawn = [known[torch.randperm(len(known), generator=generator)[:count]] for _ in range(_SEQUENCES)]
     repeated = [tokens.repeat(min(_TIMES, length // count)) for tokens in drawn]
     maps = torch.stack([attention_maps(model, tokens) for tokens in repeated]).mean(0)  # (L, H, T, T)
-    kinds = kinds_of_keys(repeated[0]).items()
-    heads = {kind: (maps * keys).sum((-2, -1)) / keys.any(-1).sum() for kind, keys in kinds}
-    errors = torch.stack([_position_error(states) for states in _hidden_states(model, texts)])
-    places = torch.arange(length, dtype=torch.float64)
-    middle = float((places - places.mean()).abs().mean())
-    return Probes(heads, errors, middle)
-
-
-def kinds_of_keys(tokens: Tensor) -> dict[str, Tensor]:
-    """Return of each query of a text (T,) the keys that a kind of head looks at, (T, T) bool: the token before; earlier
-    copies of it; the tokens that followed those."""
-    copies = (tokens[:, None] == tokens).tril(-1)
-    before = torch.ones_like(copies).tril(-1).triu(-1)
-    return {"previous_token": before, "duplicate_token": copies, "induction": copies.roll(1, -1).tril()}
-
-
-def _hidden_states(model: GPT, texts: Tensor) -> list[Tensor]:
-    """Return the hidden states (B, T, D) before each block and after the last, in float64 on the CPU."""
-    states: list[Tensor] = []
+    copies = (repeated[0][:, None] == repeated[0]).tril(-1)  # (T, T) bool, as all kinds of keys
+    before, followed = torch.ones_like(copies).tril(-1).triu(-1), copies.roll(1, -1).tril()
+    kinds = {"previous_token": before, "duplicate_token": copies, "induction": followed}
+    heads = {kind: (maps * keys).sum((-2, -1)) / keys.any(-1).sum() for kind, keys in kinds.items()}
+    found: list[Tensor] = []  # before each layer and after the last
     with ExitStack() as hooks, model.evaluating(), model.drawing(0):
         for part in (*model.blocks, model.final_norm):
-            hooks.enter_context(
-                part.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0].double().cpu()))
-            )
+            hook = part.register_forward_pre_hook(lambda _, inputs: found.append(_position_error(inputs[0])))
+            hooks.enter_context(hook)
         model.hidden(texts.to(model.token_embedding.weight.device))
-    return states
+    places = torch.arange(length, dtype=torch.float64)
+    middle = float((places - places.mean()).abs().mean())
+    return Probes(heads, torch.stack(found), middle)
 
 
 def _position_error(states: Tensor) -> Tensor:
     """Return the mean absolute error of positions in half of the texts (B, T, D), predicted by what fits the others."""
-    fitted, tested = states.split([len(states) // 2, len(states) - len(states) // 2])
+    fitted, tested = states.double().cpu().tensor_split([len(states) // 2])
     places = torch.arange(states.shape[1], dtype=torch.float64)
     mean, middle = fitted.mean((0, 1)), places.mean()
     x, y = (fitted - mean).flatten(0, 1), (places - middle).repeat(len(fitted))

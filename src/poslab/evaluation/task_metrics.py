@@ -43,8 +43,7 @@ def score_answers(model: GPT, numbers: Tensor, examples: Examples) -> dict[int, 
         with model.drawing(draw):
             logits = _logits(model, examples)
         losses = F.cross_entropy(logits.flatten(0, 1), examples.targets.to(logits.device).flatten(), reduction="none")
-        masks = _target_mask_and_right(logits.argmax(-1).cpu(), examples.targets.cpu())
-        counts, right = (mask.sum(1) for mask in masks)
+        counts, right = _counts(logits.argmax(-1).cpu(), examples.targets.cpu())
         sums = losses.view(examples.targets.shape).sum(1, dtype=torch.float64).cpu()
         of_draws.append(torch.stack([sums, counts, right, right == counts]))
     rows = torch.stack(of_draws).mean(0).T.tolist()  # of each example
@@ -68,36 +67,19 @@ def measure(model: GPT, task: Task, seed: int | None = None) -> MetricsByLength:
     `..._chance` of the best answer that doesn't look at the question.
     """
     metrics: MetricsByLength = {}
+    variants = {"": task, **{f"_{name}": shift for name, shift in task.shifts().items()}}
     for length in sorted(task.test_lengths):
-        for ending, variant in _variants(task).items():
-            for name, share in _mean_over_draws(model, variant, variant.test(length, seed)).items():
+        for ending, variant in variants.items():
+            examples, by_draw = variant.test(length, seed), []
+            for draw in model.draws:
+                with model.drawing(draw):
+                    by_draw.append(_by_part(variant, examples, predictions(model, examples)))
+            for name in by_draw[0]:
+                share = math.fsum(shares[name] for shares in by_draw) / len(by_draw)
                 metrics.setdefault(f"{name}{ending}", {})[str(length)] = round(share, 5)
         for name, share in chance(task, length).items():
             metrics.setdefault(f"{name}_chance", {})[str(length)] = round(share, 5)
     return metrics
-
-
-def _mean_over_draws(model: GPT, task: Task, examples: Examples) -> dict[str, float]:
-    """Return the metrics of `_by_part`, the mean over the model's draws of positions."""
-    by_draw = []
-    for draw in model.draws:
-        with model.drawing(draw):
-            by_draw.append(_by_part(task, examples, predictions(model, examples)))
-    return {name: math.fsum(proportions[name] for proportions in by_draw) / len(by_draw) for name in by_draw[0]}
-
-
-def metric_names(task: Task) -> list[str]:
-    """Return the names of all that `measure` gives, but for what chance gives."""
-    names = []
-    for ending, variant in _variants(task).items():
-        examples = variant.test(min(task.test_lengths))
-        names += [f"{name}{ending}" for name in _by_part(variant, examples, predicted=examples.targets)]
-    return names
-
-
-def _variants(task: Task) -> dict[str, Task]:
-    """Return the task and its shifts, by the endings of their metrics."""
-    return {"": task, **{f"_{name}": shift for name, shift in task.shifts().items()}}
 
 
 def wrong_answers(model: GPT, task: Task) -> dict[str, list[WrongAnswer]]:
@@ -153,14 +135,14 @@ def _by_part(task: Task, examples: Examples, predicted: Tensor) -> dict[str, flo
 
 
 def _proportions(predicted: Tensor, targets: Tensor) -> dict[str, float]:
-    counts, right = (part.sum(1).tolist() for part in _target_mask_and_right(predicted, targets))
-    return proportions({row: Answers(0.0, a, r, a == r) for row, (a, r) in enumerate(zip(counts, right, strict=True))})
+    pairs = enumerate(torch.stack(_counts(predicted, targets), 1).tolist())
+    return proportions({row: Answers(0.0, count, right, count == right) for row, (count, right) in pairs})
 
 
-def _target_mask_and_right(predicted: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mask of targets and that of right predictions, both (B, T)."""
+def _counts(predicted: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return how many targets each example has, and how many of them are right, both (B,)."""
     target_mask = targets != IGNORED
-    return target_mask, target_mask & (predicted == targets)
+    return target_mask.sum(1), (target_mask & (predicted == targets)).sum(1)
 
 
 def _logits(model: GPT, examples: Examples) -> Tensor:

@@ -15,7 +15,7 @@ from poslab.evaluation.pictures import sample_pairs
 from poslab.evaluation.probes import Probes, probe
 from poslab.evaluation.task_metrics import MetricsByLength, measure
 from poslab.explanation import measures
-from poslab.explanation.probe_data import ProbeData, Questions
+from poslab.explanation.probe_data import ProbeData
 from poslab.explanation.retrieved import Retrieved, retrieved, retrieves
 from poslab.model.decoder import GPT
 from poslab.positions import Explanation, OnText, Picture
@@ -89,10 +89,12 @@ def examine(study: ModelUnderStudy) -> Findings:
 def _ablations(model: GPT, probe_data: ProbeData) -> dict[str, measures.Ablation]:
     questions, exact = probe_data.questions, probe_data.task is not None
     longest = max(batch.tokens.shape[-1] for batch in questions)
-    moved = questions
-    if not exact:  # half as long, so that there are positions to move to where they end with the context
-        moved = [measures.truncated(batch, max(1, longest // 2)) for batch in questions]
-    moved = [_at_drawn_positions(model, batch) for batch in moved]
+    moved = []
+    for batch in questions:
+        if not exact:  # half as long, so that there are positions to move to where they end with the context
+            batch = measures.truncated(batch, max(1, longest // 2))
+        drawn = model.evaluation_positions(batch.tokens.shape[-1]) if batch.positions is None else None
+        moved.append(batch if drawn is None else batch._replace(positions=drawn.expand(batch.tokens.shape)))
     ends = [batch.tokens.shape[-1] if batch.positions is None else int(batch.positions.max()) + 1 for batch in moved]
     offsets = measures.offsets(model, max(ends), 4 * model.shape.context_length)
     return {
@@ -100,12 +102,6 @@ def _ablations(model: GPT, probe_data: ProbeData) -> dict[str, measures.Ablation
         "shuffle": measures.ablation(model, questions, exact, measures.shuffled, measures.powers(4, longest)),
         "shift": measures.ablation(model, moved, exact, measures.shifted, offsets),
     }
-
-
-def _at_drawn_positions(model: GPT, batch: Questions) -> Questions:
-    """Return the questions at the positions that the model gives them, if it draws some in evaluation."""
-    drawn = model.evaluation_positions(batch.tokens.shape[-1]) if batch.positions is None else None
-    return batch if drawn is None else batch._replace(positions=drawn.expand(batch.tokens.shape))
 
 
 def _descriptions(model: GPT) -> dict[str, str]:

@@ -70,7 +70,12 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         """
         gpt = self.gpt[0]
         positions = None if self.training else gpt.text_positions(input_ids.shape[1])
-        real = None if attention_mask is None else _real(attention_mask, input_ids.shape)
+        if attention_mask is not None and attention_mask.shape != input_ids.shape:
+            problem = f"{tuple(input_ids.shape)}, as input_ids are; not {tuple(attention_mask.shape)}"
+            raise ValueError(f"attention_mask must be {problem}")
+        if attention_mask is not None and not ((attention_mask == 0) | (attention_mask == 1)).all():
+            raise ValueError("attention_mask must hold ones and zeros, nothing else")
+        real = None if attention_mask is None else attention_mask.bool()  # (B, T): no padding
         if real is None or real.all():
             logits = gpt(input_ids, positions=positions)
         else:
@@ -87,15 +92,6 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         if labels is not None:
             loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
         return CausalLMOutput(loss=loss, logits=logits)
-
-
-def _real(mask: Tensor, shape: torch.Size) -> Tensor:
-    """Return which tokens are not padding, (B, T) bool. Raises ValueError for a mask of another form."""
-    if mask.shape != shape:
-        raise ValueError(f"attention_mask must be {tuple(shape)}, as input_ids are; not {tuple(mask.shape)}")
-    if not ((mask == 0) | (mask == 1)).all():
-        raise ValueError("attention_mask must hold ones and zeros, nothing else")
-    return mask.bool()
 
 
 def _padding(real: Tensor, causal: bool) -> Tensor:

@@ -16,7 +16,6 @@ from poslab.errors import SettingError, first_line
 from poslab.hf.architectures import GPT2, hf_equivalent, transposed
 from poslab.model.decoder import GPT
 
-_PREFIX = "transformer."  # which the files of some versions leave out
 # What poslab's decoder does; a configuration that says otherwise describes another one.
 _FIXED = {
     "model_type": "gpt2",
@@ -38,11 +37,16 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
     tokens, those rows are taken. Raises SettingError for a folder that holds no GPT-2, or one of other sizes.
     """
     try:
-        config = _read_config(folder / "config.json")
-        weights = {_named(name): weight for name, weight in load_file(folder / EXPORTED).items()}
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        for name, value in _FIXED.items():
+            if config.get(name, value) != value:
+                raise ValueError(f"its {name} is {config[name]}, and only {value} is poslab's decoder")
+        stored = load_file(folder / EXPORTED)
     except (OSError, ValueError, SafetensorError) as error:
         problem = f"is no folder with a GPT-2 as transformers writes it: {first_line(error)}"
         raise SettingError("init_from", folder, problem) from error
+    whole_names = ("transformer.", "lm_head.")  # the first of which the files of some versions leave out
+    weights = {n if n.startswith(whole_names) else f"transformer.{n}": weight for n, weight in stored.items()}
     sizes = {"embed_dim": "n_embd", "num_layers": "n_layer", "num_heads": "n_head"}
     check_sizes(model, {name: config.get(there) for name, there in sizes.items()}, folder)
     trunk = {here: weights[there] for here, there in GPT2.names(model.shape).items() if there in weights}
@@ -62,19 +66,6 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
             raise SettingError("init_from", folder, problem)
     model.load_state_dict(trunk, strict=False)
     return f"weights begin with those of {folder}; {_keep_positions(model, weights)}"
-
-
-def _read_config(file: Path) -> dict[str, Any]:
-    """Raise ValueError for the configuration of another decoder."""
-    config = json.loads(file.read_text(encoding="utf-8"))
-    for name, value in _FIXED.items():
-        if config.get(name, value) != value:
-            raise ValueError(f"its {name} is {config[name]}, and only {value} is poslab's decoder")
-    return config
-
-
-def _named(name: str) -> str:
-    return name if name.startswith((_PREFIX, "lm_head.")) else f"{_PREFIX}{name}"
 
 
 def check_sizes(model: GPT, sizes: Mapping[str, Any], given: str | Path) -> None:

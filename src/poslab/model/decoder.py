@@ -154,8 +154,7 @@ class GPT(SchemeModule):
 
     def embedded(self, tokens: Tensor, position_ids: PositionIds, text: Tensor | None = None) -> Tensor:
         """Return the input of the first block, (B, T, D); text: (B, N) ids, of which tokens (B, T) are the last."""
-        x = self.embed(self.token_embedding(tokens), position_ids, tokens if text is None else text)
-        return self.dropout(x)
+        return self.dropout(self.embed(self.token_embedding(tokens), position_ids, tokens if text is None else text))
 
     def through_blocks(self, x: Tensor, layers: Sequence[SchemeLayer], target_mask: TargetMask | None = None) -> Tensor:
         """Map the input of the first block to the hidden states, those of the targets if there is a mask."""

@@ -90,7 +90,8 @@ def generate(
     if isinstance(prompts, Tensor):
         return torch.cat([prompts, *(ids[:, None].to(prompts) for ids in new)], dim=1)
     columns = torch.stack(new, dim=1).tolist() if new else [[] for _ in prompts]
-    return [[*prompt, *_until(stop_token, row)] for prompt, row in zip(prompts, columns, strict=True)]
+    ended = (row[: row.index(stop_token) + 1] if stop_token in row else row for row in columns)
+    return [[*prompt, *row] for prompt, row in zip(prompts, ended, strict=True)]
 
 
 def stream(
@@ -159,9 +160,8 @@ def write(
         # With the head in front the product takes a quarter of the time for a few rows, on some processors.
         logits = (model.token_embedding.weight @ hidden.T).T.float()  # (B, V)
         if not logits.sum().isfinite():  # one pass, where isfinite().all() takes several
-            raise UserError(
-                "the model's logits are not finite: its training diverged, or these settings are not for it"
-            )
+            problem = "the model's logits are not finite: its training diverged, or these settings are not for it"
+            raise UserError(problem)
         ids = sampling.draw(logits, generators)
         if stop_token is not None:
             ids = ids.masked_fill(stopped, stop_token)
@@ -197,7 +197,3 @@ def _last(tokens: Tensor, padding: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the last `count` tokens of each row, and the padding that is left among them."""
     dropped = max(0, tokens.shape[1] - count)
     return tokens[:, dropped:], (padding - dropped).clamp(min=0)
-
-
-def _until(stop_token: int | None, ids: list[int]) -> list[int]:
-    return ids[: ids.index(stop_token) + 1] if stop_token in ids else ids

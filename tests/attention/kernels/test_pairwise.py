@@ -8,7 +8,6 @@ from torch import Tensor
 
 from poslab.attention import attend
 from poslab.attention.reference import Pairwise
-from poslab.contract.parts import LargestTensor
 from poslab.positions import RelativeTerms, ScoreTile
 
 LENGTH = 300  # of three blocks
@@ -122,12 +121,3 @@ def test_bfloat16_is_computed_in_float32() -> None:
     expected = attend(q.float(), k.float(), v.float(), window=50, backend="reference")
     assert windowed.dtype == torch.bfloat16
     assert (windowed - expected).abs().max() < 2**-7 * expected.abs().max()
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_memory_grows_with_the_length_and_not_its_square(causal: bool) -> None:
-    """Only 128 rows of the scores of all pairs exist at a time."""
-    case = Case(queries=600, keys=600)
-    with LargestTensor() as largest:
-        case.results("blockwise", causal=causal)
-    assert largest.bytes <= 8 * 2 * 2 * 128 * 600

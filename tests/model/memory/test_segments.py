@@ -250,17 +250,6 @@ def test_dropout_and_bfloat16_train(name: str) -> None:
     assert memory.inputs is not None
 
 
-@pytest.mark.parametrize("name", REMEMBERING)
-def test_cached_reading_is_that_of_segments(name: str) -> None:
-    model = strong_model(name)
-    tokens = some_tokens(2, 12)
-    expected, _ = model.hidden_in_segments(tokens)
-    for sizes in ([5, 1, 6], [12]):
-        cache = model.new_cache()
-        found = torch.cat([model.hidden(part, cache) for part in tokens.split(sizes, dim=1)], dim=1)
-        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
-
-
 def test_generation_from_prompts_of_unequal_length_is_that_of_each() -> None:
     model = strong_model("t5")
     prompts = [some_tokens(1, length)[0].tolist() for length in (3, SEGMENT + 2, 3 * SEGMENT)]

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from poslab.attention.blocks import WeightDropout
 from poslab.attention.kernels.band_tile import BandTile
 from poslab.attention.kernels.flash import bias_by_distance, flash_attention, is_null_alone
-from poslab.attention.kernels.near_tables import LOG2_E, NearTables, key_bias, near_tables, null_scores, with_far_values
+from poslab.attention.kernels.near_tables import LOG2_E, NearTables, key_bias, near_tables, null_scores
 from poslab.attention.kernels.products import for_product, products_for, rounded, unrounded
 from poslab.attention.kernels.scores import Call, Scores, adding
 from poslab.attention.reference import AttentionSpec, no_infinity, with_null, without_autocast
@@ -44,8 +44,10 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *,
         if dropout is None and ((bias := bias_by_distance(spec, q, k, near)) or is_null_alone(spec, q, k)):
             return flash_attention(q, k, v, spec, bias, null)
         prunes_keys = bias_of_keys is not None and spec.terms is None and dropout is None
-        wide = (q.to(dtype) * spec.scale, k.to(dtype), with_far_values(v.to(dtype), spec.terms))
-        flat = (x.flatten(0, 1) for x in wide)
+        wide_v = v.to(dtype)
+        if spec.values is not None:  # the far row, which each weight multiplies, too
+            wide_v = wide_v + spec.values[..., -1:, :].to(dtype)
+        flat = (x.flatten(0, 1) for x in (q.to(dtype) * spec.scale, k.to(dtype), wide_v))
         null = null if null is None else null.flatten(0, 1)
         # The gradient of a bias of keys is small beside the numbers that it sums up: it needs all of their digits. And
         # where near rows reach far, tiles have much room beside the scores, and would be copied without it.
@@ -86,37 +88,30 @@ class _Blockwise(torch.autograd.Function):
         call: Call,
         *tables: Tensor | None,
     ) -> Tensor:
+        near = NearTables(call.lowest, call.highest, *tables)
+        out, log_sum = torch.zeros_like(q), q.new_zeros(*q.shape[:2], 1)  # (N, Tq, Dh); (N, Tq, 1), in powers of two
         with products_for(call.dtype, q.device):
-            near = NearTables(call.lowest, call.highest, *tables)
-            out, log_sum = _Blockwise._forward(Scores(q, k, near, call, key_bias, largest_key_bias), q, v)
+            scores = Scores(q, k, near, call, key_bias, largest_key_bias)
+            for block in scores.blocks:
+                tile = scores.compute_tile(block)
+                weights = tile.scores  # (N, m, n)
+                largest = no_infinity(weights.amax(-1, keepdim=True))
+                scores.exp2_(weights.sub_(largest))
+                # At least 1, the weight of the largest score; where all are -inf, 1 makes the output 0.
+                total = weights.sum(-1, keepdim=True).clamp_(min=1)
+                torch.add(largest, total.log2(), out=log_sum[:, block.rows])
+                if call.dropout is not None:
+                    weights.mul_(call.dropout.factors(block, weights))
+                result = for_product(weights) @ for_product(v[:, block.columns])  # (N, m, Dh)
+                if near.values is not None:
+                    with unrounded():
+                        result.baddbmm_(tile.collect(), near.values[:, tile.rows])
+                torch.div(result, total, out=out[:, block.rows])
         if null is not None:
             with_null(out, log_sum, null * LOG2_E)
         ctx.save_for_backward(q, k, v, key_bias, largest_key_bias, null, out, log_sum, *tables)
         ctx.call = call
         return out
-
-    @staticmethod
-    def _forward(scores: Scores, q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the output (N, Tq, Dh), and the log-sum-exp of each query (N, Tq, 1)."""
-        near, call = scores.near, scores.call
-        out = torch.zeros_like(q)
-        log_sum = q.new_zeros(*q.shape[:2], 1)  # (N, Tq, 1), in powers of two
-        for block in scores.blocks:
-            tile = scores.compute_tile(block)
-            weights = tile.scores  # (N, m, n)
-            largest = no_infinity(weights.amax(-1, keepdim=True))
-            scores.exp2_(weights.sub_(largest))
-            # At least 1, the weight of the largest score; where all are -inf, 1 makes the output 0.
-            total = weights.sum(-1, keepdim=True).clamp_(min=1)
-            torch.add(largest, total.log2(), out=log_sum[:, block.rows])
-            if call.dropout is not None:
-                weights.mul_(call.dropout.factors(block, weights))
-            result = for_product(weights) @ for_product(v[:, block.columns])  # (N, m, Dh)
-            if near.values is not None:
-                with unrounded():
-                    result.baddbmm_(tile.collect(), near.values[:, tile.rows])
-            torch.div(result, total, out=out[:, block.rows])
-        return out, log_sum
 
     @staticmethod
     @once_differentiable

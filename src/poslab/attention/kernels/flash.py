@@ -120,9 +120,8 @@ def bias_by_distance(spec: AttentionSpec, q: Tensor, k: Tensor, near: NearTables
         return None
     own_keys = 0 <= spec.offset <= key_length - query_length  # each query stands at a key that it sees
     long = q.device.type == "cpu" and query_length >= _BLOCK
-    if not (long and own_keys) or (terms.bias.requires_grad and torch.is_grad_enabled()):
-        return None
-    if near.steps_of_largest_bias():
+    learns = terms.bias.requires_grad and torch.is_grad_enabled()
+    if not (long and own_keys) or learns or near.steps_of_largest_bias():
         return None
     blocks = list(query_blocks(query_length, key_length, spec.offset, spec.causal, size=_BLOCK))
     position = max(block.position for block in blocks)
@@ -131,25 +130,14 @@ def bias_by_distance(spec: AttentionSpec, q: Tensor, k: Tensor, near: NearTables
     largest = near.largest_bias[: q.shape[1], 0]  # (H, 1)
     dtype = torch.promote_types(q.dtype, torch.float32)
     numbers = (terms.bias.detach()[:, terms.rows_of(distance)] - largest).to(dtype)
-    numbers = _raised(numbers, numbers[:, distance == 0] - 2 * largest_score(q, k, spec.scale))
-    if _denormal(numbers):
+    # A bias so low that its key gets no weight beside the query's own is raised to the highest that still gives none,
+    # because a CPU takes many times as long with denormal numbers. A product is bounded by that of the norms.
+    own = numbers[:, distance == 0] - 2 * largest_score(q, k, spec.scale)  # (H, 1), the least that its score can be
+    nothing = 2 * math.log(torch.finfo(dtype).eps)
+    numbers = torch.where(numbers > -math.inf, numbers.maximum(own + nothing), numbers)
+    denormal = math.log(torch.finfo(dtype).tiny) + 7  # with some room for the products
+    if ((numbers < denormal) & (numbers > -math.inf)).any():
         return None
     if spec.causal:
         numbers = numbers.masked_fill(distance < 0, -math.inf)
     return BiasByDistance(blocks, position, columns, numbers)
-
-
-def _raised(numbers: Tensor, own: Tensor) -> Tensor:
-    """Raise biases so low that a key gets no weight beside the query's own, to the highest that still give it none.
-
-    own: (H, 1), the lowest that the score of the query's own key can be, less what another key's product with the query
-        can be at most: a product is bounded by that of the norms.
-    """
-    nothing = 2 * math.log(torch.finfo(numbers.dtype).eps)
-    return torch.where(numbers > -math.inf, numbers.maximum(own + nothing), numbers)
-
-
-def _denormal(numbers: Tensor) -> bool:
-    """Return whether some of exp(numbers) are denormal, with which a CPU takes many times as long."""
-    least = math.log(torch.finfo(numbers.dtype).tiny) + 7  # some room for the products
-    return bool(((numbers < least) & (numbers > -math.inf)).any())

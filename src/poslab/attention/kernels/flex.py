@@ -39,7 +39,10 @@ def flex_spec_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) ->
     q, k, wide_v = (F.pad(x, (0, max(0, _LEAST - x.shape[-1]))).to(v.dtype) for x in (q, k, v))
     compiled = q.device.type == "cuda" and not torch.compiler.is_compiling()
     kernel: Any = _compiled() if compiled else flex_attention
-    seen = _block_mask(spec, q, k.shape[-2])
+    sizes = spec.causal, spec.offset, spec.window, q.shape[-2], k.shape[-2], q.device
+    # All layers and steps share a mask without first keys; a compiler finds by itself what is computed twice.
+    make_mask = _kept_mask if spec.first_key is None and not torch.compiler.is_compiling() else _make_mask
+    seen = make_mask(*sizes, spec.first_key)
     out: Tensor = kernel(q, k, wide_v, score_mod if added else None, seen, scale=spec.scale)
     return out[..., : v.shape[-1]]
 
@@ -96,15 +99,6 @@ def _addends(q: Tensor, k: Tensor, spec: AttentionSpec) -> list[Addend]:
     return added
 
 
-def _block_mask(spec: AttentionSpec, q: Tensor, key_length: int) -> BlockMask | None:
-    """Return which keys are seen, by blocks, so that those that none of a block's queries sees are left out."""
-    sizes = spec.causal, spec.offset, spec.window, q.shape[-2], key_length, q.device
-    if spec.first_key is not None:
-        return _make_mask(*sizes, spec.first_key)
-    # All layers and steps share one; a compiler finds by itself what is computed twice.
-    return _make_mask(*sizes) if torch.compiler.is_compiling() else _kept_mask(*sizes)
-
-
 def _make_mask(
     causal: bool,
     offset: int,
@@ -112,8 +106,10 @@ def _make_mask(
     query_length: int,
     key_length: int,
     device: torch.device,
-    first_key: Tensor | None = None,
+    first_key: Tensor | None,
 ) -> BlockMask | None:
+    """Return which keys are seen, by blocks, so that those that none of a block's queries sees are left out."""
+
     def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         distance = i + offset - j
         pairs = distance >= 0 if causal else j >= 0

@@ -23,7 +23,6 @@ from torch import Tensor
 
 from poslab.attention.blocks import QueryBlock
 from poslab.attention.reference import AttentionSpec, no_infinity
-from poslab.positions import RelativeTerms
 
 # Scores are kept as powers of two rather than e: on a CPU torch's exp() is up to a hundred times slower where it
 # underflows, as attention weights often do; its exp2() is not.
@@ -197,10 +196,3 @@ def _sliding_maximum(x: Tensor, width: int) -> Tensor:
         reach *= 2
     rest = width - reach
     return torch.maximum(x[..., : x.shape[-1] - rest], x[..., rest:])
-
-
-def with_far_values(v: Tensor, terms: RelativeTerms | None) -> Tensor:
-    """Add the far row of the values to v (B, H, T, Dh), so that each weight multiplies it, too."""
-    if terms is None or terms.values is None:
-        return v
-    return v + terms.values[..., -1:, :].to(v.dtype)

@@ -20,43 +20,25 @@ def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *, drop
 
     The specification may have a bias by distance, a window and first keys. A query that sees no key gets zeros.
     """
+    query_length, key_length = q.shape[-2], k.shape[-2]
     if not spec.parts:
-        seen, is_causal = _plain_mask(q.shape[-2], k.shape[-2], spec, q.device)
+        sees_all = not spec.causal or spec.offset >= key_length - 1
+        is_causal = not sees_all and spec.offset == 0  # the only offset that torch's own causal mask has
+        seen = None if sees_all or is_causal else spec.visible(query_length, key_length, q.device)
         return F.scaled_dot_product_attention(q, k, v, seen, dropout_p, is_causal, scale=spec.scale)
-    mask, nothing = _mask(q, k.shape[-2], spec)
-    out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, scale=spec.scale)
-    return out.masked_fill(nothing, 0.0)
-
-
-def _plain_mask(
-    query_length: int, key_length: int, spec: AttentionSpec, device: torch.device
-) -> tuple[Tensor | None, bool]:
-    """Return (attn_mask, is_causal); the causal mask of scaled_dot_product_attention is that of offset 0."""
-    if not spec.causal or spec.offset >= key_length - 1:
-        return None, False
-    if spec.offset == 0:
-        return None, True
-    return spec.visible(query_length, key_length, device), False
-
-
-def _mask(q: Tensor, key_length: int, spec: AttentionSpec) -> tuple[Tensor, Tensor]:
-    """Return what is added to the scores, (1 or B, H or 1, Tq, Tk), and which queries see no key, (..., Tq, 1) bool.
-
-    Biases are taken less the largest that a query sees, as in `reference`: beside it 16 bits are digits enough.
-    """
-    query_length = q.shape[-2]
-    seen = spec.visible(query_length, key_length, q.device)  # (1 or B, 1, Tq, Tk)
-    if spec.terms is None:
-        bias = torch.zeros(1, 1, 1, device=q.device, dtype=q.dtype)
-    else:
+    bias = torch.zeros(1, 1, 1, device=q.device, dtype=q.dtype)
+    if spec.terms is not None:
         assert spec.terms.bias is not None
         # From the farthest distance down.
         distance = torch.arange(spec.offset + query_length - 1, spec.offset - key_length, -1, device=q.device)
         bias = skewed(spec.terms.bias[:, spec.terms.rows_of(distance)], query_length)  # (H, Tq, Tk)
-    scores = torch.where(seen, bias, -math.inf)
+    scores = torch.where(spec.visible(query_length, key_length, q.device), bias, -math.inf)
+    # Biases are taken less the largest that a query sees, as in `reference`: beside it 16 bits are digits enough.
     largest = scores.detach().amax(-1, keepdim=True)
-    nothing = largest == -math.inf
-    return (scores - no_infinity(largest)).masked_fill(nothing, 0.0).to(q.dtype), nothing
+    nothing = largest == -math.inf  # (..., Tq, 1): the query sees no key
+    mask = (scores - no_infinity(largest)).masked_fill(nothing, 0.0).to(q.dtype)
+    out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, scale=spec.scale)
+    return out.masked_fill(nothing, 0.0)
 
 
 def skewed(numbers: Tensor, queries: int) -> Tensor:

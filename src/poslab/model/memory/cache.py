@@ -64,17 +64,14 @@ class SegmentCache(KeyValueCache):
         return numbers if self._memory_length else numbers % self._segment
 
     def positions_after(self, count: int) -> int:
-        """Return how many positions the longest row has once `count` more tokens are read."""
         positions = super().positions_after(count)
         return positions if self._memory_length else min(positions, self._segment)
 
     @property
     def first_seen(self) -> int:
-        """Index of the first key that the next query sees."""
         return max(0, self.length // self._segment * self._segment - self._memory_length)
 
     def layers(self, layers: Sequence[SchemeLayer]) -> Sequence[SchemeLayer]:
-        """Return the layers with what the cache has read in each."""
         memory = LayerMemory(lookup=self._lookup)
         return [CachedSegmentLayer(**vars(layer), memory=memory) for layer in super().layers(layers)]
 

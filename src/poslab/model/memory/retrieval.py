@@ -39,7 +39,7 @@ from torch.nn import functional as F
 from poslab.attention import SchemeLayer
 from poslab.attention.reference import softmax_or_zeros, without_autocast
 from poslab.errors import SettingError, require_at_least
-from poslab.positions import ModelShape, PositionScheme, RelativeTerms, Tables
+from poslab.positions import ModelShape, PositionScheme, Tables
 
 _BLOCK = 2**22  # scores that are computed at a time
 _EQUAL = 1e-5  # apart; of vectors of length 1, rounding moves a product by some 1e-7, as their own rounding does
@@ -76,13 +76,13 @@ class Retrieval:
             return
         terms = scheme.relative(tables, shape, self.layer, range(1))
         longest, needed = scheme.max_length(shape), self.size + shape.context_length
-        problem = ""
         if terms is None or terms.bias is None:
             problem = f"this position scheme has no bias by distance in layer {self.layer}"
         elif longest is not None and longest < needed:
             problem = f"this position scheme knows {longest} positions, and size={self.size} needs {needed}"
-        if problem:
-            raise SettingError("retrieval.position_bias", True, problem)
+        else:
+            return
+        raise SettingError("retrieval.position_bias", True, problem)
 
 
 @dataclass(eq=False)
@@ -165,7 +165,12 @@ class RetrievedAttention(nn.Module):
             if self.settings.position_bias:
                 terms = layer.relative_terms(count + lookup.next_index + q.shape[-2])
                 assert terms is not None
-                scores = scores + distance_bias(terms, indices, count, lookup.next_index + first).to(scores.dtype)
+                assert terms.bias is not None
+                index = lookup.next_index + first  # of the first query in its segment
+                queries = torch.arange(index, index + indices.shape[-2], device=indices.device)[:, None]  # (T, 1)
+                rows = terms.rows_of(queries + count - indices).transpose(0, 1)  # (H, B, T, k)
+                bias = terms.bias.gather(-1, rows.flatten(1)).unflatten(-1, rows.shape[1:]).transpose(0, 1)
+                scores = scores + bias.to(scores.dtype)
             return softmax_or_zeros(scores.masked_fill(~_there(scores, known), -math.inf)), indices
 
     @property
@@ -188,18 +193,6 @@ def remembered(before: Tensor | None, new: Tensor, size: int) -> Tensor:
     return torch.cat([before[:, :, before.shape[-2] - kept :], new], dim=-2)
 
 
-def distance_bias(terms: RelativeTerms, indices: Tensor, count: int, index: int) -> Tensor:
-    """Return the bias of each query for the tokens retrieved of `count`, whose last precedes the segment, (B, H, T, k).
-
-    index: of the first query in its segment.
-    """
-    assert terms.bias is not None
-    queries = torch.arange(index, index + indices.shape[-2], device=indices.device)[:, None]  # (T, 1)
-    rows = terms.rows_of(queries + count - indices)  # (B, H, T, k)
-    by_head = rows.transpose(0, 1)  # (H, B, T, k)
-    return terms.bias.gather(-1, by_head.flatten(1)).unflatten(-1, by_head.shape[1:]).transpose(0, 1)
-
-
 def nearest(q: Tensor, keys: Tensor, known: Tensor, k: int, newest: bool = False) -> tuple[Tensor, Tensor]:
     """Return the k largest inner products of each query (B, H, T, Dh), best first, and their keys' indices.
 
@@ -217,11 +210,15 @@ class _Nearest(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, keys: Tensor, known: Tensor, k: int, newest: bool) -> tuple[Tensor, Tensor]:
         scores = q.new_zeros(*q.shape[:3], k)
         retrieved = torch.zeros_like(scores, dtype=torch.int64)
+        largest = _newest_of_equal if newest else torch.topk
         for row, count in enumerate(known.tolist()):
             if count:
                 first, best = keys.shape[-2] - count, min(k, count)
-                scores[row, ..., :best], indices = _search(q[row], keys[row, :, first:], best, newest)
-                retrieved[row, ..., :best] = indices + first
+                seen = keys[row, :, first:]  # (H, N', Dh)
+                queries = q[row].split(max(1, _BLOCK // (len(seen) * count)), dim=-2)
+                products, indices = zip(*(largest(block @ seen.mT, best) for block in queries), strict=True)
+                scores[row, ..., :best] = torch.cat(products, -2)
+                retrieved[row, ..., :best] = torch.cat(indices, -2) + first
         ctx.save_for_backward(keys, retrieved, known)
         ctx.mark_non_differentiable(retrieved)
         return scores, retrieved
@@ -236,15 +233,6 @@ class _Nearest(torch.autograd.Function):
 def _there(indices: Tensor, known: Tensor) -> Tensor:
     """Mask the tokens retrieved, (B, H, T, k), that a row with `known` (B,) tokens has at all, (B, 1, 1, k) bool."""
     return torch.arange(indices.shape[-1], device=indices.device) < known[:, None, None, None]
-
-
-def _search(q: Tensor, keys: Tensor, k: int, newest: bool) -> tuple[Tensor, Tensor]:
-    """Return the k largest products of each query (H, T, Dh) with keys (H, N, Dh), and indices, (H, T, k) each."""
-    queries = max(1, _BLOCK // (len(keys) * keys.shape[-2]))
-    largest = _newest_of_equal if newest else torch.topk
-    parts = [largest(block @ keys.mT, k) for block in q.split(queries, dim=-2)]
-    scores, indices = zip(*parts, strict=True)
-    return torch.cat(scores, -2), torch.cat(indices, -2)
 
 
 def _newest_of_equal(products: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -45,8 +45,14 @@ class Memory:
     @classmethod
     def joined(cls, parts: Sequence[Memory]) -> Memory:
         """Join memories of rows, in their order: the inverse of `rows`."""
-        by_name = {name: [tensors[name] for tensors in map(Memory.plain, parts) if name in tensors] for name in _AXES}
-        return cls(**{name: _joined(tensors, axis) for name, axis in _AXES.items() if (tensors := by_name[name])})
+        joined: dict[str, Any] = {}
+        for name, axis in _AXES.items():
+            tensors = [tensor for part in parts if (tensor := getattr(part, name)) is not None]
+            if tensors and tensors[0].dim() > 1:  # zeros before those that remember fewer tokens, which don't see them
+                most = max(tensor.shape[-2] for tensor in tensors)
+                tensors = [F.pad(tensor, (0, 0, most - tensor.shape[-2], 0)) for tensor in tensors]
+            joined[name] = torch.cat(tensors, axis) if tensors else None
+        return cls(**joined)
 
     def plain(self) -> dict[str, Tensor]:
         """Return its tensors by name, for a checkpoint: `Memory(**plain)` is this one again."""
@@ -58,8 +64,7 @@ class Memory:
 
     def rows(self, chosen: slice) -> Memory:
         """Return the memory of some rows."""
-        chosen_rows = {name: tensor[(slice(None),) * _AXES[name] + (chosen,)] for name, tensor in self.plain().items()}
-        return Memory(**chosen_rows)
+        return Memory(**{n: x[:, chosen] if _AXES[n] else x[chosen] for n, x in self.plain().items()})
 
     def to(self, device: torch.device | str) -> Memory:
         """Move the memory to another device."""
@@ -67,14 +72,6 @@ class Memory:
 
 
 _AXES = {"read": 0, "inputs": 1, "keys": 0, "values": 0}  # where a tensor's rows are
-
-
-def _joined(tensors: Sequence[Tensor], axis: int) -> Tensor:
-    """Concatenate rows, with zeros before those that remember fewer tokens, which don't see them."""
-    if tensors[0].dim() > 1:
-        most = max(tensor.shape[-2] for tensor in tensors)
-        tensors = [F.pad(tensor, (0, 0, most - tensor.shape[-2], 0)) for tensor in tensors]
-    return torch.cat(list(tensors), axis)
 
 
 @dataclass(eq=False)
@@ -113,20 +110,15 @@ class MemoryAttention(Attention):
         own, memory.entered = (q, k, v), x
         if memory.inputs is not None:
             inputs = memory.inputs.to(x.dtype)
-            before = self.keys_values(inputs)
+            after = slice(self.shape.embed_dim, None)  # because nobody wants queries of what is remembered
+            weight, bias = self.query_key_value.weight[after], self.query_key_value.bias[after]
+            before = self.by_head(F.linear(inputs, weight, bias))
             k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))  # (B, H, m + T, Dh)
             x = torch.cat([inputs, x], dim=1) if layer.scheme.overrides("token_state") else x  # (B, m + T, D)
         out = super().attend(q, k, v, x, layer, first)
         if self.retrieval is None or memory.lookup is None:
             return out
         return self.retrieval(out, *own, memory.lookup, layer, first)
-
-    def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Project x (B, m, D) to keys and values, (B, H, m, Dh) each; of what is remembered nobody wants queries."""
-        weight, bias = self.query_key_value.weight, self.query_key_value.bias
-        after = slice(self.shape.embed_dim, None)
-        k, v = self.by_head(F.linear(x, weight[after], bias[after]))
-        return k, v
 
 
 class Segment:
