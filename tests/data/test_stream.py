@@ -234,7 +234,7 @@ MEMORY = [*TINY, f"pos={ENDLESS}", "data.order=stream", "model.memory_length=24"
 
 
 def test_a_run_with_memory(tmp_path: Path) -> None:
-    run = tmp_path / "run"
+    run, short = tmp_path / "run", tmp_path / "short"
     summary = train(compose_config(*MEMORY, "trainer.limit_val_batches=null", "data.test_share=0.1", f"run_dir={run}"))
     assert summary.val_loss_tokens == summary.validation_tokens - 1
     text = {"encoding": "gpt2", "vocabulary": "observed", "test_share": 0.1}
@@ -246,6 +246,8 @@ def test_a_run_with_memory(tmp_path: Path) -> None:
     memory = content_of(run)["StreamDataModule"]["memory"]
     assert memory["inputs"].shape == (2, 2, 24, 16)
     assert memory["read"].tolist() == [5 * 16] * 2
+    # As many targets of a part of the validation as without memory.
+    assert train(compose_config(*MEMORY, f"run_dir={short}")).val_loss_tokens == 2 * 2 * 16
 
 
 def test_evaluation_with_other_memories(run_script: RunScript, trained: Callable[..., Path], tmp_path: Path) -> None:
