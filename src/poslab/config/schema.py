@@ -153,7 +153,7 @@ class DataConfig(Limited):
 @dataclass
 class OptimConfig(Limited):
     """AdamW, linear warm-up over a share of all steps, cosine decay to a share of the peak learning rate; another
-    optimizer is code, in training/module.py (`make_optimizer`)."""
+    optimizer is code, in training/optimizer.py (`make_optimizer`)."""
 
     learning_rate: float = setting(least=0)
     weight_decay: float = setting(least=0)

@@ -14,7 +14,7 @@ summary.py           summary.json of a run
 
 Callbacks, of which none knows another:
 
-figures.py           figures of training steps, and of probes; stream_figures.py: of memory
+figures.py           figures of training steps, and of probes
 console.py           lines on the screen
 loggers.py           TensorBoard, csv, wandb, mlflow; sample texts and pictures
 run_ends.py          the end of a run after its steps, at its target, or where a loss is not finite

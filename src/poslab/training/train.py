@@ -55,7 +55,7 @@ def train(config: TrainConfig) -> Summary:
         else:
             folder = held.enter_context(new_run_folder(config.settings.run_dir, config.pos_name, config.settings.seed))
         stop = StopRequest()
-        trainer = make_trainer(config, folder, stop)
+        trainer = make_trainer(config, data, folder, stop)
         # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
         trainer.precision_plugin.convert_module(module)
         if rank() == 0:

@@ -27,16 +27,15 @@ from poslab.training.machine import bfloat16_units, missing_compiler
 from poslab.training.module import IMPROVEMENTS
 from poslab.training.resume_points import BestWeights, CheckpointFiles, ResumePoints
 from poslab.training.run_ends import FiniteLoss, Limits
-from poslab.training.stream_figures import RetrievedShares
 
 
-def make_trainer(config: TrainConfig, folder: RunFolder, stop: StopRequest) -> Trainer:
+def make_trainer(config: TrainConfig, data: DataModule, folder: RunFolder, stop: StopRequest) -> Trainer:
     """Make the Trainer that writes into `folder`, with everything that runs beside the training.
 
     stop: asks it to end.
     """
     on_terminal = sys.stdout.isatty()
-    callbacks = _callbacks(config, folder, stop)
+    callbacks = _callbacks(config, data, folder, stop)
     if on_terminal:
         # Ahead of those that print, which it lets through; to read the loss waits for a GPU.
         callbacks.insert(0, ProgressBar(refresh_rate=config.trainer.log_every_n_steps))
@@ -56,12 +55,12 @@ def make_trainer(config: TrainConfig, folder: RunFolder, stop: StopRequest) -> T
     return trainer
 
 
-def _callbacks(config: TrainConfig, folder: RunFolder, stop: StopRequest) -> list[Callback]:
+def _callbacks(config: TrainConfig, data: DataModule, folder: RunFolder, stop: StopRequest) -> list[Callback]:
     settings, every = config.settings, config.trainer.log_every_n_steps
     callbacks = [FiniteLoss(every), TrainingFigures(every), ValidationLines(), HyperParameters()]
     if not config.trainer.strategy.startswith("fsdp"):  # whose weights are whole in no process
         callbacks += [SampleText(), Pictures()]
-    callbacks += [Limits(config.trainer.max_steps, settings.target_loss), RetrievedShares()]
+    callbacks += [Limits(config.trainer.max_steps, settings.target_loss), *data.callbacks()]
     callbacks += [ProbeFigures()] if config.evaluation.probes else []
     if settings.early_stopping_patience is not None:
         # At validations, so that what is saved after one knows of it.

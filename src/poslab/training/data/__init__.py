@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import torch
-from pytorch_lightning import LightningDataModule
+from pytorch_lightning import Callback, LightningDataModule
 from torch import Tensor
 
 from poslab.config.train import TrainConfig
@@ -91,6 +91,10 @@ class DataModule(LightningDataModule):
         """Return the figure that `monitor` names, lower is better; 0 for the loss, which breaks ties."""
         named = (metric for metric in self.figures if metric.name == self.config.settings.monitor)
         return sum((metric.sign * figures[metric.name] for metric in named), 0.0)
+
+    def callbacks(self) -> list[Callback]:
+        """Return what these data have a run log or do besides."""
+        return []
 
     def texts(self) -> Tensor:
         """Return texts (B, T) of the validation, on which the model is probed."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -12,7 +13,7 @@ from poslab.data.windows import ContiguousRows
 from poslab.errors import SettingError
 from poslab.evaluation.stream_losses import scanned_losses
 from poslab.model.decoder import GPT
-from poslab.model.memory import Memory, MemoryGPT
+from poslab.model.memory import Memory, MemoryGPT, RetrievedAttention
 from poslab.tasks.base import IGNORED
 from poslab.training.data import loader_generator
 from poslab.training.data.task import TaskDataModule
@@ -44,6 +45,9 @@ class StreamDataModule(TextDataModule):
         before = model.empty_memory(len(tokens)) if self.memory is None else self.memory.to(tokens.device)
         loss, self.memory = loss_in_segments(model, tokens, targets, before.restarted(read))
         return loss
+
+    def callbacks(self) -> list[Callback]:
+        return [RetrievedShares()] if self.config.model.retrieval else []
 
     def train_dataloader(self) -> DataLoader[Any]:
         order, windows = self.shared_order(), self.train_windows
@@ -84,6 +88,9 @@ class SegmentedTask(TaskDataModule):
             problem = "is read in segments, whose positions are counted on; this task says where its tokens stand"
             raise SettingError("data", self.name, problem)
 
+    def callbacks(self) -> list[Callback]:
+        return [RetrievedShares()] if self.config.model.retrieval else []
+
     def loss(self, model: GPT, batch: Any) -> Tensor:
         assert isinstance(model, MemoryGPT)
         return loss_in_segments(model, batch.tokens, batch.targets)[0]
@@ -100,3 +107,13 @@ def loss_in_segments(
         return mean_loss(hidden, model.token_embedding.weight, targets[target_mask]), memory
     hidden, memory = model.hidden_in_segments(tokens, memory)
     return mean_loss(hidden.flatten(0, 1), model.token_embedding.weight, targets.flatten()), memory
+
+
+class RetrievedShares(Callback):
+    """Callback that logs the gate of a layer that retrieves, by head, at every validation."""
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for part in pl_module.modules():
+            if isinstance(part, RetrievedAttention):
+                for head, share in enumerate(part.shares.tolist()):
+                    pl_module.log(f"retrieval/gate_head_{head}", share, sync_dist=True)
