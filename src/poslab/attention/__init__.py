@@ -7,8 +7,8 @@ To see how a scheme's score is computed, read four files, here for T5:
     attention/scheme.py        the scheme's hooks in one layer, in their order; module.py: those before the first layer
     attention/reference.py     which keys a query sees, which row of the table a pair has; scores, softmax and output
 
-`attend` (attention/dispatch.py) chooses what computes it: with relative terms on a CPU reference.py up to 256 queries, as
-in the main job, else a faster backend with the same result; tests hold each of attention/kernels to reference.py.
+`attend` (attention/dispatch.py) chooses what computes it: with relative terms on a CPU reference.py up to 256 queries,
+as in the main job, else a faster backend with the same result; tests hold each of attention/kernels to reference.py.
 """
 
 from poslab.attention.dispatch import Choice, attend, check_backend, choose_backend
