@@ -8,11 +8,11 @@ import pytest
 import tiktoken
 import torch
 from corpora import DOCUMENTS, WRITERS, joined, llm_c, write_dataset, write_gz, write_jsonl, write_parquet, write_zst
+from poslab.data.module import TextDataModule
 
 from poslab.config.schema import DataConfig
 from poslab.data import token_cache
 from poslab.data.corpus import Split, load_corpus
-from poslab.data.module import TextDataModule
 from poslab.errors import SettingError, UserError
 
 

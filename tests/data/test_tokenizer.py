@@ -14,12 +14,12 @@ from common import RunScript, assert_refused, compose_config
 from corpora import SHAKESPEARE, VERDICT
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from poslab.data.module import TextDataModule
 
 from poslab import load
 from poslab.config.files import find_files, fingerprint, text_name
 from poslab.config.schema import DataConfig
 from poslab.data.corpus import Corpus, Split, load_corpus
-from poslab.data.module import TextDataModule
 from poslab.data.tokenizer import Bytes, Characters, Vocabulary, load_tokenizer, observed_ids
 from poslab.errors import SettingError
 from poslab.evaluation.files import own_text

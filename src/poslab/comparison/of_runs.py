@@ -9,11 +9,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.context import context_tables
 from poslab.comparison.curves import Curve, by_group, read_curve, write_means
-from poslab.comparison.effect_sizes import effect_size_table
-from poslab.comparison.learned import drift_table, model_panels
+from poslab.comparison.learned import model_panels
 from poslab.comparison.loss_figures import loss_panels
+from poslab.comparison.memory import memory_table
 from poslab.comparison.report import Report
 from poslab.comparison.sections import Section
 from poslab.comparison.source import Source
@@ -63,9 +62,7 @@ class RunSource(Source):
             evaluations,
             task,
             wrong,
-            drift_table(comparison.groups),
-            effect_size_table(comparison, curves),
-            context_tables(comparison, evaluations),
+            memory_table(evaluations),
         )
 
     def write_means(self, report: Report) -> None:

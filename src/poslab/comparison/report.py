@@ -10,7 +10,6 @@ from poslab.comparison import factors, pairs
 from poslab.comparison.answers import answers, details, in_short
 from poslab.comparison.contrasts import Verdict, published, verdict_table
 from poslab.comparison.grids import choices
-from poslab.comparison.next_seed import next_seed_table
 from poslab.comparison.repeat import NOT_RECORDED, command_of, configurations, facts
 from poslab.comparison.sections import Section, file_name
 from poslab.comparison.solving import solved_table
@@ -119,8 +118,6 @@ def _section(
     blocks += _further_tables(section)
     if section.task:
         blocks.append(Heading("What comes out wrong", [Text(_WRONG), *section.wrong]))
-    if section.moved:
-        blocks.append(Details("how far training moved what schemes learn", [replace(section.moved, title="")]))
     if section.notes:
         blocks.append(Details(f"what is missing here, and why: {len(section.notes)} notes", [Bullets(section.notes)]))
     blocks += _left_out(left_out)
@@ -135,14 +132,14 @@ def _section(
 def _further_tables(section: Section) -> list[Block]:
     """Return all tables below that of the schemes."""
     comparison = section.comparison
-    blocks: list[Block | None] = [pairs.matrix(comparison), section.effect_sizes]
+    blocks: list[Block | None] = [pairs.matrix(comparison)]
     if comparison.setting_effects:
         blocks.append(factors.factor_table(comparison.setting_effects))
         two_way = factors.two_way_tables(comparison)
         if two_way:
             tables = [replace(table, note="") for table in two_way]
             blocks.append(Details("two settings at a time", [*tables, Text(two_way[0].note)]))
-    blocks += [choices(comparison), solved_table(comparison), next_seed_table(comparison), *section.of_context]
+    blocks += [choices(comparison), solved_table(comparison), section.by_memory]
     return [block for block in blocks if block]
 
 

@@ -13,18 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
-from poslab.config.files import appearing_whole, write_whole
+from poslab.config.files import appearing_whole
 from poslab.config.train import TrainConfig
 from poslab.data.tokenizer import AnyVocabulary, Symbols
 from poslab.errors import SettingError
 from poslab.runs.folder import RunFolder
 
 SAFETENSORS = ".safetensors"
-_TABLES = "position_tables."  # of a scheme's tables in a model
 _PREFIX = "model."  # of the weights' names in a Lightning module
 _OBSERVED = "observed_tokens"  # the vocabulary, beside the weights
 _FOREIGN = "not a checkpoint of poslab's, or a damaged one"
@@ -134,20 +133,3 @@ def _lost_best(run: RunFolder) -> list[str]:
     except ValueError:
         return [f"{run.best} is damaged: the best weights so far are lost, unless a later validation loss is lower"]
     return []
-
-
-def write_start(run: RunFolder, tables: Mapping[str, Tensor]) -> None:
-    """Write a scheme's tables as they are before the first step: a report shows how far training moves them. Raises
-    OSError if the file can't be written."""
-    write_whole(run.start, save({name: table.detach().cpu().contiguous() for name, table in tables.items()}))
-
-
-def start_and_best(run: RunFolder) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return each table before the first step and of the best weights; none if either is not known."""
-    try:
-        start = load_file(run.start)
-        with safe_open(run.best, framework="pt") as best:
-            pairs = {name: (table, best.get_tensor(_TABLES + name)) for name, table in start.items()}
-    except (OSError, SafetensorError):
-        return {}
-    return pairs if all(before.shape == now.shape for before, now in pairs.values()) else {}

@@ -115,12 +115,6 @@ def last_reach(context: int, targets: int) -> int:
     return max((context * n for n in LAST_TIMES if context * n <= targets), default=0)
 
 
-def last_targets(evaluation: Evaluation, last: int) -> list[int]:
-    """Return the positions in the text that `last_losses` are of, in their order."""
-    ends = window_ends(evaluation.context_length, evaluation.tokens, last, evaluation.most_tokens)
-    return [position for end in ends for position in range(end - last + 1, end + 1)]
-
-
 def sliding_stride(length: int, given: int | None = None) -> int:
     """Return the stride of sliding windows of a length: `given`, or half the length, but no more than the length."""
     return min(length, given or max(1, length // 2))
