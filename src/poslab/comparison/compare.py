@@ -14,7 +14,6 @@ from poslab.comparison.factors import Effect, effects
 from poslab.comparison.groups import Group, SeedPlan, groups_of, remarks_on_convergence
 from poslab.comparison.scores import Score, score_of
 from poslab.comparison.seeds_and_text import remarks_on_text, text_differences
-from poslab.config.contrasts import named
 from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError, require_one_of
 from poslab.runs.load import Run
@@ -199,7 +198,7 @@ def _baseline(given: str | None, groups: Sequence[Group]) -> str:
     labels = [group.label for group in groups]
     if given is None or given in labels:
         return given or labels[0]
-    found = [group.label for group in groups if named(given, group.scheme, group.settings)]
+    found = [group.label for group in groups if group.is_named(given)]
     if not found:
         require_one_of(labels, baseline=given)
     return found[0]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import tiktoken
 from omegaconf import OmegaConf
 
-from poslab.config.contrasts import Contrast, Published
 from poslab.config.fields import Limited, Role, setting
 from poslab.config.files import BUNDLED_DATA, check_corpus, find_files, python_library, text_name
 from poslab.config.limits import MOST_REMEMBERED, MOST_THREADS
@@ -234,8 +233,6 @@ class Settings(Limited):
     checkpoint_every_n_steps: int | None = setting(100, role=Role.SPEED, least=1)
     threads: int | None = setting(None, role=Role.SPEED, least=1, most=MOST_THREADS)
     allow_code: bool = setting(False, role=Role.COMMAND)
-    contrasts: list[Contrast] = setting([], role=Role.COMMAND)  # registered by a sweep when it begins
-    published: Published | None = setting(None, role=Role.COMMAND)  # as are those of a source
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -243,12 +240,6 @@ class Settings(Limited):
             raise SettingError("run_dir", "", "must name a folder; null makes one in runs")
         if self.init_from is not None:  # a run may be resumed in another folder, and a sweep's job start there
             self.init_from = os.path.abspath(os.path.expanduser(self.init_from))
-
-    @property
-    def claims(self) -> dict[str, Contrast]:
-        """Return all contrasts, by their options on the command line."""
-        own = {f"contrasts[{number}]": contrast for number, contrast in enumerate(self.contrasts)}
-        return own | (self.published.claims if self.published else {})
 
 
 def check_encoding(encoding: str) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from poslab.config.contrasts import Contrast, parse_contrast
 from poslab.config.fields import Role, typed
 from poslab.config.groups import GROUPS, role_of
 from poslab.config.nodes import TARGET, chosen, given_of, is_task, shown, training_of_scheme
@@ -133,7 +132,7 @@ def parse(
     if not scheme.overrides("tables"):  # it learns nothing that could move faster: with any factor the same run
         parsed["optim"].position_learning_rate_factor = 1.0
     rest = {key: value for key, value in plain.items() if key not in GROUPS and key != "pos"}
-    settings = typed(Settings, rest, "", {Contrast: parse_contrast})
+    settings = typed(Settings, rest, "")
     name = pos_name or type(scheme).__name__.lower()
     checked = TrainConfig(scheme, name, settings=settings, overrides=overrides, **parsed)
     _check_model(checked)
