@@ -7,7 +7,7 @@ compare.py         groups compared (`compare_table`), and the findings on them (
 seeds_and_text.py  whether a difference holds for held-out text
 pairs.py           every pair
 factors.py         effects of settings; grids.py: the setting that a validation chooses, figures over a setting
-contrasts.py       claims that were registered before the runs
+claims.py          claims in a file, written before the runs; verdicts.py: whether they are shown
 solving.py         which seeds solve a task, and when; memory.py: losses by memory length
 answers.py         which sentences a section has, and those on all its groups
 sections.py        a section of the report: the table of schemes, and what it means; report.py: the page as blocks
