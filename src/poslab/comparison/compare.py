@@ -169,7 +169,8 @@ def compare_groups(
         tested = without_claims(tested, without_baseline(planned.before))
     weak = [*caveats, *([looks_sentence(planned.earlier)] if planned.earlier else [])]
     comparison = Comparison(groups[0].score, ranked, baseline, tested, all_pairs, weak, planned, asked.effect)
-    return replace(comparison, setting_effects=effects(comparison))
+    of_settings = effects(ranked, baseline, planned, tested, comparison.untrained)
+    return replace(comparison, setting_effects=of_settings)
 
 
 def as_one_page(comparisons: Sequence[Comparison], looks: int) -> list[Comparison]:

@@ -137,7 +137,7 @@ def _further_tables(section: Section) -> list[Block]:
     blocks: list[Block | None] = [pairs.matrix(comparison)]
     if comparison.setting_effects:
         blocks.append(factors.factor_table(comparison.setting_effects))
-        two_way = factors.two_way_tables(comparison)
+        two_way = factors.two_way_tables(comparison.groups)
         if two_way:
             tables = [replace(table, note="") for table in two_way]
             blocks.append(Details("two settings at a time", [*tables, Text(two_way[0].note)]))

@@ -297,7 +297,8 @@ def _of_two(claim: Claim, figure: _Figure, comparison: Comparison) -> list[Part]
     _require_seeds(figures, frozenset.intersection(*(comparison.planned.seeds[label] for label in figures)))
     if claim.better:
         seeds = sorted(set.intersection(*map(set, figures.values())))
-        differences = outcomes_of(*reversed(figures.values()), ()).differences
+        better, than = figures.values()
+        differences = outcomes_of(than, better, ()).differences
         gains = {seed: sign * x for seed, x in zip(seeds, differences, strict=True)}
         opposite = {seed: -x for seed, x in gains.items()}
         return [_part(figures, {seed: x - claim.by for seed, x in gains.items()}, opposite)]
