@@ -398,7 +398,7 @@ def test_experiments_of_several_tasks(experiment: str, seeds: int) -> None:
     for data, names in schemes.items():
         jobs = planned(f"experiment={experiment}", "seed=1", f"data={data}", f"pos={','.join(names)}")
         assert not any(job.problem for job in jobs)
-        assert lengths[data] <= {*jobs[0].config.test_lengths}
+        assert lengths[data] <= {*jobs[0].config.data.test_lengths}
 
 
 def test_jobs_that_repeat_each_other_run_once() -> None:

@@ -17,7 +17,7 @@ from poslab.config.fields import Limited, Role, setting
 from poslab.config.files import BUNDLED_DATA, check_corpus, find_files, python_library, text_name
 from poslab.config.limits import MOST_REMEMBERED, MOST_THREADS
 from poslab.errors import SettingError, UserError, require_at_least, require_one_of
-from poslab.metric import LAST_TOKENS_LOSS, LOSS, PERPLEXITY
+from poslab.metric import LOSS, PERPLEXITY
 
 if TYPE_CHECKING:
     from poslab.positions import ModelShape
@@ -96,7 +96,6 @@ class DataConfig(Limited):
 
     in_segments: ClassVar[bool] = False  # whether a model without memory, too, reads it in segments
     figures: ClassVar[tuple[str, ...]] = (PERPLEXITY.name,)  # of a validation, beside the loss
-    compared_by: ClassVar[tuple[str, ...]] = (LOSS, LAST_TOKENS_LOSS)  # metrics of runs, the usual one first
     test_lengths: ClassVar[tuple[int, ...]] = ()  # at which it is tested anyhow
     longest_text: ClassVar[int | None] = None  # of training, in tokens; None: a whole context
 

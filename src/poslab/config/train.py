@@ -73,11 +73,6 @@ class TrainConfig:
         """Name of the class of the data module."""
         return self.data.module(remembers=self.model.reach > 0)
 
-    @property
-    def test_lengths(self) -> list[int]:
-        """Lengths at which the best weights are tested."""
-        return list(self.data.test_lengths) or self.evaluation.lengths
-
     @cached_property
     def scheme_settings(self) -> dict[str, Any]:
         """Settings of the scheme, and of how it is trained, as one would type them."""

@@ -27,7 +27,6 @@ class LengthLoss:
     windows: int = 0  # that by_position is a mean over
     last: int | None = None
     last_loss: float | None = None  # of the same tokens at every length
-    last_losses: list[float] | None = None  # of each of them
     note: str = ""
 
 
