@@ -100,7 +100,7 @@ def test_git_says_when_they_were_written(tmp_path: Path) -> None:
     mine = ("-c", "user.name=me", "-c", "user.email=me@here", "-c", "commit.gpgsign=false")
     for command in (["init", "-q"], ["add", "."], [*mine, "commit", "-qm", "claims"]):
         subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    assert re.fullmatch(r"committed \d{4}-\d\d-\d\d \d\d:\d\d by [0-9a-f]+", when_written(file))
+    assert re.fullmatch(r"committed \d{4}-\d\d-\d\d \d\d:\d\d by [0-9a-f]{7}", when_written(file))
     file.write_text("- {better: nope, than: t5}")
     assert re.fullmatch(r"last changed .*, after its commit", when_written(file))
 

@@ -217,7 +217,7 @@ def crossed(leads: Iterable[float], better: str = "higher") -> pd.DataFrame:
     rows = []
     for seed, lead in enumerate(leads, start=1):
         for scheme, norm, effect in (
-            ("nope", "layer", 0.0), ("shaw", "layer", 0.3 + lead), ("nope", "rms", 5.0), ("shaw", "rms", 5.3),
+            ("nope", "layer", 0.0), ("shaw", "layer", 0.25 + lead), ("nope", "rms", 4.0), ("shaw", "rms", 4.25),
         ):  # fmt: skip
             value = seed + (effect if better == "higher" else -effect)
             rows.append({"scheme": scheme, "seed": seed, "value": value, "norm": norm, "better": better})
@@ -244,6 +244,7 @@ def test_an_interaction(better: str) -> None:
     assert list(verdict.weakest.margins.values()) == pytest.approx([lead - 0.1 for lead in leads])
     assert interaction_in(crossed([-lead for lead in leads], better)).said == "the opposite shown"
     assert interaction_in(crossed([0.09] * 5, better)).said == "not shown"
+    assert "; difference +0.250, seeds are alike, n = 5" in interaction_in(crossed([0.25] * 5, better)).sentence
 
 
 def test_an_interaction_needs_all_four_runs_of_a_seed() -> None:

@@ -125,12 +125,9 @@ class Claim(Limited):
         elif self.scheme is None:
             claim = f"{' better than '.join(self.pair)}{by}"
         else:
-            limits = (
-                ("at least", self.at_least),
-                ("at most", self.at_most),
-                ("as published,", fmean(self.values or [0])),
-            )
-            limit = next(f"{words} {limit:g}{within}" for words, limit in limits if limit is not None)
+            published = fmean(self.values or [0])
+            limits = {"at least": self.at_least, "at most": self.at_most, "as published,": published}
+            limit = next(f"{words} {limit:g}{within}" for words, limit in limits.items() if limit is not None)
             claim = f"{'every scheme' if self.scheme == ALL else self.scheme} {limit}"
         return f"{claim} {self.where}".rstrip()
 
@@ -181,12 +178,13 @@ def when_written(file: Path) -> str:
     last changed."""
     content = file.read_bytes()
     blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-    command = ["git", "log", "-1", "--raw", "--no-abbrev", "--date=format:%Y-%m-%d %H:%M", "--format=%cd by %h"]
+    command = ["git", "log", "-1", "--raw", "--no-abbrev", "--date=format:%Y-%m-%d %H:%M", "--format=%cd by %H"]
     try:
         found = subprocess.run([*command, "--", file.name], cwd=file.parent, capture_output=True, text=True).stdout
     except OSError:  # there is no git
         found = ""
     if blob in found:  # the commit has this content, so nothing has been changed since
-        return f"committed {found.splitlines()[0]}"
+        date, _, commit = found.splitlines()[0].partition(" by ")
+        return f"committed {date} by {commit[:7]}"
     changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(file.stat().st_mtime))
     return f"last changed {changed}, {'after its commit' if found else 'not known to git'}"

@@ -130,12 +130,14 @@ class Verdict:
     def difference(self) -> str:
         """Return of an interaction the mean and its interval, "difference +0.120 [+0.021, +0.219], ", else nothing."""
         margins = [*self.weakest.margins.values()]
-        if self.claim.between is None or not all(map(math.isfinite, margins)):
+        if not self.claim.between or not all(map(math.isfinite, margins)):
             return ""
         found = estimate([margin + self.claim.by for margin in margins])
-        method = StudentT((found.sd or 0.0) / math.sqrt(found.n), found.n - 1)
-        low, high = method.interval(found.mean, 1 - (1 - CONFIDENCE) / self.family)
-        return f"difference {fixed(found.mean, 3, '+')} [{fixed(low, 3, '+')}, {fixed(high, 3, '+')}], "
+        if not found.sd:  # as where all seeds solve a task or fail: the next need not
+            return f"difference {fixed(found.mean, 3, '+')}, seeds are alike, "
+        method = StudentT(found.sd / math.sqrt(found.n), found.n - 1)
+        ends = method.interval(found.mean, 1 - (1 - CONFIDENCE) / self.family)
+        return f"difference {fixed(found.mean, 3, '+')} [{', '.join(fixed(end, 3, '+') for end in ends)}], "
 
     @property
     def sentence(self) -> str:
@@ -191,16 +193,7 @@ class Verdict:
 
 
 def verdict_table(found: Sequence[Verdict]) -> Table:
-    columns = [
-        "claim",
-        "verdict",
-        "n",
-        "beyond the claim",
-        "p (Holm)",
-        "of the opposite",
-        "figures of the seeds",
-        "",
-    ]
+    columns = ["claim", "verdict", "n", "beyond the claim", "p (Holm)", "of the opposite", "figures of the seeds", ""]
     remark = (
         f"p: of an exact test over seeds, which flips signs, or exchanges seeds with published ones, by Holm's method "
         f"corrected for all claims, {found[0].family}. They are a family of their own, as claims are written "
