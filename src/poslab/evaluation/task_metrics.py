@@ -86,15 +86,6 @@ def _mean_over_draws(model: GPT, task: Task, examples: Examples) -> dict[str, fl
     return {name: math.fsum(proportions[name] for proportions in by_draw) / len(by_draw) for name in by_draw[0]}
 
 
-def metric_names(task: Task) -> list[str]:
-    """Return the names of all that `measure` gives, but for what chance gives."""
-    names = []
-    for ending, variant in _variants(task).items():
-        examples = variant.test(min(task.test_lengths))
-        names += [f"{name}{ending}" for name in _by_part(variant, examples, predicted=examples.targets)]
-    return names
-
-
 def _variants(task: Task) -> dict[str, Task]:
     """Return the task and its shifts, by the endings of their metrics."""
     return {"": task, **{f"_{name}": shift for name, shift in task.shifts().items()}}
