@@ -2,7 +2,8 @@
 
     python tests/simulated_claims.py [TABLE...]
 
-prints tables of data/studies/simulated_claims.md: equal, different, shown, looks, tasks, rest; by default all.
+prints tables of data/studies/simulated_claims.md: equal, different, shown, looks, tasks, rest, interaction; by
+default all.
 `test_simulated_claims.py` holds the same figures, of fewer sweeps, to their limits, and the vectorised rule here to
 that of poslab.
 """
@@ -20,6 +21,7 @@ from scipy import special, stats
 from poslab.statistics.counts import TwoCounts
 from poslab.statistics.families import one_family
 from poslab.statistics.paired import Difference, paired
+from poslab.statistics.permutation import sign_flip_test
 from poslab.statistics.power import plan_seeds, seeds_needed
 from poslab.statistics.text import two_way
 
@@ -372,6 +374,16 @@ def false_claims_of_text(noise: Draw, count: int, parts: Sequence[float], *, ove
 SPREADS = {"seeds alone": (1, 0, 1), "text alone": (0.1, 1, 1), "both": (1, 1, 1), "neither": (0, 0, 1)}
 
 
+# Claims that were written before the runs
+
+
+def false_interactions(draw: Draw, seeds: int, count: int) -> float:
+    """Return the proportion of claims of an interaction that are shown where there is none."""
+    first, second, third, fourth = draw(np.random.default_rng(14), (count, 1, 4, seeds))[:, 0].swapaxes(0, 1)
+    effects = (second - first) - (fourth - third)
+    return float(np.mean([sign_flip_test(of_seeds, "greater") < 0.05 for of_seeds in effects]))
+
+
 # Tables
 
 
@@ -532,6 +544,12 @@ def of_the_rest(count: int) -> None:
     table(["5 seeds, 4 schemes against a baseline, %", *NOISES], rows())
 
 
+def of_interactions(count: int) -> None:
+    worlds, seeds = WORLDS | EXCEPTIONS, (5, 8, 12)
+    rows = ([name, *(false_interactions(draw, n, count // 2) for n in seeds)] for name, draw in worlds.items())
+    table(["an interaction that there isn't is shown, %", *(f"n = {n}" for n in seeds)], rows)
+
+
 TABLES: dict[str, Callable[[int], None]] = {
     "equal": of_equal_schemes,
     "different": of_different_schemes,
@@ -539,6 +557,7 @@ TABLES: dict[str, Callable[[int], None]] = {
     "looks": of_looks,
     "tasks": of_tasks,
     "rest": of_the_rest,
+    "interaction": of_interactions,
 }
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python tests/simulated_estimates.py [TABLE...]
 
-prints tables of data/studies/simulated_claims.md: plan, counts, times, equality, best, ranks, next, correlation, text,
-documents; by default all. `statistics/test_simulated_estimates.py` holds the same figures, of fewer studies, to their
+prints tables of data/studies/simulated_claims.md: plan, counts, times, equality, best, ranks, text, documents; by
+default all. `statistics/test_simulated_estimates.py` holds the same figures, of fewer studies, to their
 limits.
 """
 
@@ -22,7 +22,6 @@ from poslab.statistics.counts import TwoCounts
 from poslab.statistics.families import holm, one_family
 from poslab.statistics.paired import Difference, paired
 from poslab.statistics.power import plan_seeds, seeds_needed
-from poslab.statistics.prediction import next_difference, pairing
 from poslab.statistics.proportions import at_most, proportion
 from poslab.statistics.survival import log_rank, time_to_solve
 from poslab.statistics.text import contiguous_blocks, seeds_and_text, two_way
@@ -242,30 +241,6 @@ def ranks_hold(world: str, means: str, count: int, k: int, n: int) -> float:
     return hold / count
 
 
-# One run ahead
-
-
-def next_runs(world: str, count: int, n: int, difference: float) -> tuple[float, float]:
-    """Return how often the prediction interval misses the next difference, and the limits of the probability that it
-    is below 0 miss that probability."""
-    gaps = differences(world, count, n + 1) - difference
-    truth = float((differences(world, 400_000, 1, seed=8) < difference).mean())
-    found = [(next_difference(past[:-1]), past[-1]) for past in gaps]
-    outside = [not of.low <= following <= of.high for of, following in found if of]
-    missed = [not of.probability_low <= truth <= of.probability_high for of, _ in found if of]
-    return float(np.mean(outside)), float(np.mean(missed))
-
-
-def misses_of_correlation(world: str, count: int, n: int, correlation: float) -> float:
-    """Return how often the interval misses the correlation over seeds of two schemes."""
-    rng = np.random.default_rng(9)
-    own = WORLDS[world](rng, (count, 2, n)) * (1 - correlation) ** 0.5
-    both = own + rng.normal(size=(count, 1, n)) * correlation**0.5
-    truth = correlation / (25 * (1 - correlation) + correlation) ** 0.5 if world == "one noisy scheme" else correlation
-    found = [pairing(*pair) for pair in both]
-    return float(np.mean([not of.low <= truth <= of.high for of in found if of]))
-
-
 # Text
 
 
@@ -431,26 +406,6 @@ def of_ranks(count: int) -> None:
     )
 
 
-def of_next_runs(count: int) -> None:
-    print("One run ahead: misses of the prediction interval / of the limits of the probability\n")
-    table(
-        ["seeds, difference", *WORLDS],
-        ([f"{n}, {of} sd", *(next_runs(w, count, n, of) for w in WORLDS)] for n in SEEDS for of in (0, 1)),
-    )
-
-
-def of_correlations(count: int) -> None:
-    print("Misses of the interval of a correlation\n")
-    table(
-        ["seeds, correlation", *WORLDS],
-        (
-            [f"{n}, {of}", *(misses_of_correlation(w, count // 2, n, of) for w in WORLDS)]
-            for n in (5, 10)
-            for of in (0, 0.5, 0.9)
-        ),
-    )
-
-
 def of_text(count: int) -> None:
     print("Over 5 seeds and text: intervals that miss, pages of 4 schemes with a false claim of other text\n")
     table(
@@ -480,8 +435,6 @@ TABLES: dict[str, Callable[[int], None]] = {
     "equality": of_equality,
     "best": of_best,
     "ranks": of_ranks,
-    "next": of_next_runs,
-    "correlation": of_correlations,
     "text": of_text,
     "documents": of_documents,
 }

@@ -12,7 +12,7 @@ from common import REPOSITORY, SCHEMES, SMOKE, RunScript, compose_config
 from poslab.config.files import CONFIGS
 
 TRAIN = REPOSITORY / "scripts" / "train.py"
-GROUPS = [folder.name for folder in CONFIGS.iterdir() if folder.is_dir() and folder.name != "pos"]
+GROUPS = [folder.name for folder in CONFIGS.iterdir() if folder.is_dir() and folder.name not in ("pos", "claims")]
 
 COMBINED = "pos._target_=poslab.positions.combined.Combined"
 
@@ -108,9 +108,8 @@ def test_help_before_torch(tmp_path: Path) -> None:
     )
     assert (plain[0], plain[2]) == (0, "")
     assert f"pos: {', '.join(SCHEMES)}" in plain[1]
-    for group in CONFIGS.iterdir():
-        if group.is_dir():
-            assert f"{group.name}: " in plain[1]
+    assert all(f"{group}: " in plain[1] for group in GROUPS)
+    assert "claims: " not in plain[1]
     for text in ("context_length: 256", "learning_rate: ", "scripts/train.py pos=t5"):
         assert text in plain[1]
     assert "  of:\n    _target_: t5\n    num_buckets: 16\n" in chosen[1]

@@ -38,7 +38,7 @@ WRONG = {
     "train": """
         data.batch_size=many data.batch_size=2.5 data.batch_size=[1] data.batch_size=null data.batch_size=0
         optim.beta1=many optim.beta1=nan optim.beta1=inf optim.beta1=[1] optim.beta1=null optim.beta1=-0.1 optim.beta1=1
-        model.init_std=0 model.compile=perhaps model.compile=2 model.retrieval=many contrasts=[5]
+        model.init_std=0 model.compile=perhaps model.compile=2 model.retrieval=many
         evaluation.lengths=many evaluation.lengths=[a] evaluation.lengths=null evaluation.lengths=[0]
         optim.final_share=1.1 data.order=nothing threads=1025 seed=4294967296
         model.context_length=0 model.embed_dim=0 model.num_layers=0 model.num_heads=0 model.num_heads=3

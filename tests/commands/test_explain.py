@@ -8,13 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import ENDING, ENDLESS, RICHEST, SMOKE, RunScript, assert_refused
+from common import ENDING, ENDLESS, RICHEST, RunScript, assert_refused
 from corpora import VERDICT
-from markupsafe import Markup
 from runs_to_evaluate import make_run
-
-from poslab.explanation import charts
-from poslab.positions import Picture
 
 FOREIGN = '''"""Positions by hearsay."""
 from dataclasses import dataclass
@@ -178,17 +174,3 @@ def test_a_text_that_is_gone(script: RunScript, tmp_path: Path) -> None:
     page = Page(run / "explanation.html")
     assert "the text it was trained on can't be read" in page.text
     assert "What the model does with it" not in page.text
-
-
-def test_pictures_show_the_tables_before_training(
-    script: RunScript, trained: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    starts: list[Picture | None] = []
-
-    def record(picture: Picture, start: Picture | None, salt: str) -> charts.Chart:
-        starts.append(start)
-        return charts.Chart(picture.title, picture.caption, Markup())
-
-    monkeypatch.setattr(charts, "of_picture", record)
-    assert script(f"ckpt={trained(*SMOKE, f'pos={RICHEST}')}", "out=new.html")[0] == 0
-    assert any(start is not None for start in starts)

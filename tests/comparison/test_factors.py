@@ -20,10 +20,17 @@ from runs_to_compare import (
     write_run,
 )
 
-from poslab.comparison.factors import confounded, effects, factors, in_words, two_way_tables
+from poslab.comparison import factors as module
+from poslab.comparison.compare import Comparison
+from poslab.comparison.factors import Effect, confounded, factors, in_words, two_way_tables
 from poslab.statistics.paired import paired
 
 Losses = dict[tuple[tuple[str, Any], ...], dict[int, float]]
+
+
+def effects(of: Comparison) -> list[Effect]:
+    """Return the effects before they are corrected for a page."""
+    return module.effects(of.groups, of.baseline, of.planned, of.tested, of.untrained)
 
 
 def write_grid(
@@ -112,18 +119,20 @@ def test_settings_that_change_together_are_one_factor(tmp_path: Path) -> None:
         ("num_buckets=8 max_distance=32", "num_buckets=32 max_distance=128"),
         ("scale=4.0", "scale=1.0"),
     ]
-    assert confounded(comparison) == []
+    assert confounded(comparison.groups) == []
 
 
 def test_what_never_changed_alone_is_not_known(tmp_path: Path) -> None:
     for buckets, distance in ((8, 32), (8, 128), (16, 64)):
         set_scheme(write_run(tmp_path / f"{buckets}{distance}", "t5", 1), num_buckets=buckets, max_distance=distance)
     comparison = compare_folders(tmp_path, baseline="t5 num_buckets=16")
-    assert confounded(comparison) == ["t5: no two groups differ in num_buckets alone, so its effect is not known"]
+    assert confounded(comparison.groups) == [
+        "t5: no two groups differ in num_buckets alone, so its effect is not known"
+    ]
     (known,) = effects(comparison)
     assert known.sentence.startswith("t5: max_distance=32 and max_distance=128 were equal in one run each")
     assert known.sentence.endswith("; with num_buckets=8")
-    (table,) = two_way_tables(comparison)
+    (table,) = two_way_tables(comparison.groups)
     assert table.rows == [
         ["num_buckets=8", "4.0000", "4.0000", ""],
         ["num_buckets=16", "", "", "4.0000"],
@@ -150,7 +159,7 @@ def test_settings_outside_the_scheme_are_factors_too(tmp_path: Path) -> None:
     means = {effect.level: effect.difference.mean for effect in effects(comparison)}
     expected = {"position_learning_rate_factor=8.0": 0.07, "model.dropout=0.2": 0.2}
     assert means == {name: pytest.approx(mean) for name, mean in expected.items()}
-    (table,) = two_way_tables(comparison)
+    (table,) = two_way_tables(comparison.groups)
     assert table.columns == ["t5", "model.dropout=0.0", "model.dropout=0.2"]
     assert table.rows[1] == ["position_learning_rate_factor=8.0", "5.5800", "5.7800"]
 
@@ -171,7 +180,7 @@ def test_the_page_answers_in_factors(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert page.lists[0][: len(said)] == said
     assert all(f"- {text}\n" in screen for text in said)
     rows = [effect.row for effect in effects(comparison)]
-    rows += [row for table in two_way_tables(comparison) for row in table.rows]
+    rows += [row for table in two_way_tables(comparison.groups) for row in table.rows]
     assert all(row in page.rows for row in rows)
 
 

@@ -2,29 +2,20 @@
 
 import functools
 import re
-import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from common import SMOKE, compose_config
 from matplotlib.figure import Figure
-from runs_to_compare import group_of, page_in, report_of, smoke_config, write_evaluation, write_run
-from safetensors.torch import load_file, save_file
+from runs_to_compare import page_in, report_of, smoke_config, write_evaluation, write_run
 from torch import Tensor
 
 from poslab import GPT
-from poslab.comparison.learned import drift, drift_table
-from poslab.evaluation.pictures import draw
-from poslab.positions import Curves
-from poslab.runs.checkpoint_files import describe, read_checkpoint, save_weights, start_and_best
+from poslab.runs.checkpoint_files import describe, read_checkpoint, save_weights
 from poslab.runs.evaluation import read_evaluation
-from poslab.runs.folder import RunFolder
 from poslab.training.data.text import TextDataModule
-from poslab.training.train import train
 
 
 @functools.cache
@@ -151,82 +142,3 @@ def test_attention_is_drawn_on_the_same_words_only(
     report_of(models["t5"].parent)
     assert drawn == [["absolute"]]
     assert "t5 has no picture of its attention: its text has other words" in capsys.readouterr().err
-
-
-# Drift of learned tables
-
-T5 = (*SMOKE, "pos=t5", "pos.num_buckets=32", "pos.max_distance=256", "sample.new_tokens=0")
-
-
-@pytest.fixture
-def run(trained: Callable[..., Path], tmp_path: Path) -> Path:
-    return Path(shutil.copytree(trained(*T5), tmp_path / "run"))
-
-
-def test_the_start_is_what_the_seed_draws(run: Path) -> None:
-    start = load_file(RunFolder(run).start)
-    config = compose_config(*T5)
-    torch.manual_seed(1)
-    model = GPT(config.pos, vocab_size=1417, **{"context_length": 32, "embed_dim": 32, "num_layers": 2, "num_heads": 2})
-    drawn = dict(model.position_tables.named_parameters())
-    assert start.keys() == drawn.keys()
-    assert all(torch.equal(start[name], drawn[name]) for name in start)
-
-
-def test_a_run_that_goes_on_keeps_its_start(run: Path) -> None:
-    file = RunFolder(run).start
-    before = file.read_bytes()
-    train(compose_config(*T5, f"resume={run}", "trainer.max_epochs=3"))
-    assert file.read_bytes() == before
-
-
-def test_schemes_that_learn_nothing_have_no_such_file(trained: Callable[..., Path]) -> None:
-    assert not RunFolder(trained(*SMOKE, "pos=nope", "sample.new_tokens=0")).start.exists()
-
-
-def test_moves_by_definition(tmp_path: Path) -> None:
-    """And buckets beyond the training length, which never come up, never move."""
-    folder = write_run(tmp_path, "t5", steps=10)
-    start = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
-    best = torch.tensor([[3.0, 4.0], [0.006, 0.0]])
-    files = RunFolder(folder)
-    files.checkpoints.mkdir()
-    assert drift(group_of(tmp_path).runs[0]).empty
-    save_file({"bias": start}, files.start)
-    save_file({"position_tables.bias": best, "token_embedding.weight": torch.zeros(3)}, files.best)
-    (found,) = drift(group_of(tmp_path).runs[0]).itertuples()
-    assert (found.numbers, found.start, found.still) == (4, 2.5, 0.75)
-    assert found.moved == pytest.approx(0.003)
-    assert found.of_most == pytest.approx(0.003 / (1e-3 * 10))
-    table = drift_table([group_of(tmp_path)])
-    assert table.rows == [["t5", "bias", "4", "2.5", "0.003", "30%", "75%"]]
-    save_file({"bias": start[:1]}, files.start)
-    assert drift_table([group_of(tmp_path)]) is None
-    files.start.write_bytes(b"no tensors")
-    assert drift_table([group_of(tmp_path)]) is None
-
-
-def test_what_training_never_reached(run: Path) -> None:
-    """Of 32 buckets up to 256, windows of 32 reach those of distances up to 31."""
-    (name, (start, best)), *_ = start_and_best(RunFolder(run)).items()
-    moved = (start != best).any(0) if start.shape[0] == 2 else (start != best).any(-1)
-    assert 16 < int(moved.sum()) < 32, name
-
-
-@pytest.mark.usefixtures("blank_pictures")
-def test_the_report_tells(run: Path) -> None:
-    folder = report_of(run.parent)
-    for file in ("report.html", "report.md"):
-        text = (folder / file).read_text()
-        assert "ow far training moved what schemes learn" in text
-        assert "dotted: before training" in text
-
-
-def test_a_picture_shows_the_start_as_dots() -> None:
-    now, start = (Curves("bias", "distance", "bias", [0, 1], {"head 1": torch.tensor(v)}) for v in ([1.0, 2], [0.0, 0]))
-    (axes,) = draw(now, start).axes
-    line, dotted = axes.lines
-    assert dotted.get_linestyle() == ":"
-    assert dotted.get_ydata().tolist() == [0, 0]
-    assert line.get_color() == dotted.get_color()
-    assert len(draw(now).axes[0].lines) == 1

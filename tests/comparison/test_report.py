@@ -136,9 +136,6 @@ def test_report_fetches_nothing_and_is_whole(tmp_path: Path) -> None:
     for name in shown:
         assert ElementTree.parse(folder / "figures" / f"{name}.svg").getroot().tag.endswith("svg")
     assert len(page.sources) == 1 + len(shown)  # the icon
-    worth = page.tables[1]
-    assert worth[0][:3] == ["scheme", "perplexity", "times the baseline's"]
-    assert [row[4] for row in worth[1:]] == ["", "100 %"]  # the curves are known
 
 
 @pytest.mark.usefixtures("no_figures")

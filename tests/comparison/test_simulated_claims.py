@@ -22,6 +22,7 @@ from simulated_claims import (
     false_claims_of_graded,
     false_claims_of_survivors,
     false_claims_of_text,
+    false_interactions,
     find,
     find_solved,
     half_differ,
@@ -182,3 +183,8 @@ def test_coverage_of_seeds_and_text(noise: str, spread: tuple[float, ...], seeds
     """Wider than need be where little but the rest varies."""
     rate = misses(crossed(np.random.default_rng(1), NOISES[noise], (2000, seeds, of_text), spread))
     assert 0.01 < rate <= MOST_MISSES[noise] + 0.0103
+
+
+@pytest.mark.parametrize("world", ["normal", "one scheme five times as noisy", "bimodal, modes 10 sd apart"])
+def test_an_interaction_that_there_is_not(world: str) -> None:
+    assert false_interactions(WORLDS[world], 8, 1000) <= 0.05 + 3 * (0.05 * 0.95 / 1000) ** 0.5

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from common import REPOSITORY, RunScript, assert_refused
 from runs_to_compare import (
     Page,
@@ -26,7 +25,6 @@ from runs_to_compare import (
     write_task_run,
 )
 
-from poslab.config.contrasts import FILE, parse_contrast, register
 from poslab.runs.plan import add_to_plan
 
 pytestmark = pytest.mark.usefixtures("no_figures", "blank_pictures")
@@ -67,11 +65,11 @@ def write_tasks(root: Path) -> None:
             for seed in range(1, 6):
                 share = 0.9 - seed / 50 if pos == better else 0.1 + seed / 70
                 write_task_run(root, pos, seed, {10: 1.0, 20: share, 40: share / 3}, data=data, answers={})
-    contrasts = (
+    claims = (
         "{better: shaw, than: nope, data: copy, length: 20}",
         "{scheme: all, at_least: 0.9, data: copy, length: 10}",
     )
-    register(root, [parse_contrast(yaml.safe_load(text), "contrast") for text in contrasts], 0)
+    (root / "claims.yaml").write_text("\n".join(f"- {claim}" for claim in claims))
 
 
 def write_survivors(root: Path) -> None:
@@ -102,9 +100,10 @@ def test_the_results_of_a_report_say_what_the_report_says(
     write: Callable[[Path], None], arguments: list[str], tmp_path: Path, script: Script
 ) -> None:
     write(tmp_path / "runs")
+    if (file := tmp_path / "runs" / "claims.yaml").exists():
+        arguments = [*arguments, f"claims={file}"]
     code, _, errors = script(f"runs={tmp_path / 'runs'}", f"out={tmp_path / 'report'}", *arguments)
     assert code == 0, errors
-    assert (tmp_path / "report" / FILE).exists() == (tmp_path / "runs" / FILE).exists()
     code, screen, errors = script(
         f"table={tmp_path / 'report' / 'results.csv'}", f"out={tmp_path / 'again'}", *arguments
     )

@@ -18,7 +18,7 @@ from poslab.contract.parts import LargestTensor
 from poslab.data.windows import CoveringWindows
 from poslab.evaluation import losses as evaluation
 from poslab.evaluation.evaluate import evaluate
-from poslab.evaluation.losses import mean_loss, sliding_losses, window_losses
+from poslab.evaluation.losses import last_losses, mean_loss, sliding_losses, window_losses
 from poslab.metric import perplexity
 
 
@@ -117,15 +117,11 @@ def test_of_a_long_text_stretches_count_that_are_spread_evenly(length: int) -> N
 
 def test_last_losses_of_a_long_text_are_of_fewer_windows() -> None:
     model, text, lengths = lively_model(ENDLESS), random_text(60 * CONTEXT), [CONTEXT, 2 * CONTEXT]
-    for found, all_ends in zip(
-        evaluate(model, text, lengths, most_tokens=8 * CONTEXT).lengths,
-        evaluate(model, text, lengths).lengths,
-        strict=True,
-    ):
-        kept, every = found.last_losses or [], all_ends.last_losses or []
-        last = CONTEXT // 2
-        assert len(kept) == 7 * last
-        assert kept == pytest.approx([loss for n in range(0, len(every), 2 * last) for loss in every[n : n + last]])
+    last = CONTEXT // 2
+    for length in lengths:
+        few, every = (last_losses(model, text, length, last, most).flatten().tolist() for most in (8 * CONTEXT, None))
+        assert len(few) == 7 * last
+        assert few == pytest.approx([loss for n in range(0, len(every), 2 * last) for loss in every[n : n + last]])
 
 
 @pytest.mark.parametrize("name", SCHEMES)

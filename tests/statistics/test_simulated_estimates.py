@@ -13,11 +13,9 @@ from simulated_estimates import (
     false_claims_of_text,
     fisher,
     median_limits,
-    misses_of_correlation,
     misses_of_documents,
     misses_of_median,
     misses_of_text,
-    next_runs,
     power_of_planned,
     ranks_hold,
     rejections,
@@ -88,18 +86,6 @@ def test_best_set_is_small_where_one_is_best() -> None:
 @pytest.mark.parametrize("world", WORLDS)
 def test_ranks_are_covered(world: str) -> None:
     assert ranks_hold(world, "all tie", COUNT, 4, 5) > 0.95 - BY_CHANCE
-
-
-@pytest.mark.parametrize("world", ["normal", "one skewed scheme", "one noisy scheme"])
-@pytest.mark.parametrize("n", [3, 10])
-def test_next_run_is_covered(world: str, n: int) -> None:
-    most = 0.1 if world == "one skewed scheme" else 0.05  # the probability is that of a normal distribution
-    assert max(next_runs(world, COUNT, n, 1)) <= most + BY_CHANCE
-
-
-@pytest.mark.parametrize("correlation", [0, 0.9])
-def test_correlation_is_covered(correlation: float) -> None:
-    assert misses_of_correlation("normal", COUNT, 5, correlation) <= 0.05 + BY_CHANCE
 
 
 @pytest.mark.parametrize("lengths", [1200, 20])

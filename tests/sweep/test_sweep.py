@@ -30,7 +30,7 @@ from runs_to_compare import SUMMARY, change_config, change_summary, compare
 from runs_to_resume import assert_same_weights
 
 from hydra_plugins.poslab_sweeper.sweeper import overrides_of_jobs
-from poslab.config.contrasts import ALL, checked_contrasts, parse_contrast
+from poslab.comparison.claims import ALL, claims_file, read_claims
 from poslab.config.corpora import fingerprint
 from poslab.config.fields import NOT_IDENTITY
 from poslab.config.files import CONFIGS
@@ -321,7 +321,7 @@ SWEPT = {
 @pytest.mark.parametrize("experiment", sorted(SWEPT - dict(SEVERAL_TASKS).keys()))
 def test_every_job_of_an_experiment_is_possible(experiment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one seed, and of one scheme where it takes all; but for those that the combinations themselves rule out. Of
-    the study, of one task or text by one recipe. What was published is of figures that the jobs have."""
+    the study, of one task or text by one recipe."""
     monkeypatch.setattr("poslab.sweep.job_list._initial_fields", lambda given: {"init_sha256": given})
     params = OmegaConf.load(CONFIGS / "experiment" / f"{experiment}.yaml").hydra.sweeper.params
     given = ["pos=t5"] if "glob" in params.get("pos", "") else []
@@ -332,8 +332,6 @@ def test_every_job_of_an_experiment_is_possible(experiment: str, monkeypatch: py
     assert len(jobs) > 0
     assert [job.problem for job in jobs if not job.impossible and job.problem] == []
     assert sum(job.impossible for job in jobs) == (6 if experiment == "shaw_clip" else 0)
-    claims = checked_contrasts([job.config for job in jobs if job.config is not None])
-    assert any(claim.source for claim in claims) == experiment.startswith("published/")
 
 
 def test_grids_stand_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,19 +382,15 @@ def test_experiments_of_several_tasks(experiment: str, seeds: int) -> None:
     beyond_the_window = {"distant_recall"}  # which has an experiment of its own
     assert set(params.data.split(",")) == tasks - beyond_the_window or experiment == "length_generalization"
     assert params.seed == f"range(1,{seeds + 1})"
-    assert 8 <= len(yaml.contrasts) <= 12  # as many as eight seeds can show
-    contrasts = [parse_contrast(OmegaConf.to_container(node), "") for node in yaml.contrasts]
-    schemes: dict[str, set[str]] = defaultdict(lambda: {"t5"})  # by data, those of contrasts; "all" are any
-    for contrast in contrasts:
-        schemes[str(contrast.data)] |= {name.split()[0] for name in contrast.schemes} - {ALL}
-    jobs = [
-        job
-        for data, names in schemes.items()
-        for job in planned(f"experiment={experiment}", "seed=1", f"data={data}", f"pos={','.join(names)}")
-    ]
-    assert not any(job.problem for job in jobs)
-    configs = [job.config for job in jobs if job.config is not None]
-    assert checked_contrasts(configs) == contrasts
+    schemes: dict[str, set[str]] = defaultdict(lambda: {"t5"})  # by data, those of claims; "all" are any
+    lengths: dict[str, set[int]] = defaultdict(set)
+    for claim in read_claims(claims_file(experiment)):
+        schemes[str(claim.data)] |= {*claim.pair, claim.scheme} - {ALL, None}
+        lengths[str(claim.data)] |= {claim.length}
+    for data, names in schemes.items():
+        jobs = planned(f"experiment={experiment}", "seed=1", f"data={data}", f"pos={','.join(names)}")
+        assert not any(job.problem for job in jobs)
+        assert lengths[data] <= {*jobs[0].config.data.test_lengths}
 
 
 def test_jobs_that_repeat_each_other_run_once() -> None:

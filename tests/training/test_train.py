@@ -39,7 +39,7 @@ def finished(trained: Callable[..., Path]) -> Path:
 def test_run_folder(finished: Path) -> None:
     files = {str(p.relative_to(finished)) for p in finished.rglob("*") if p.is_file()}
     events = {path for path in files if path.startswith("events.out.tfevents")}
-    weights = {"checkpoints/best.safetensors", "checkpoints/last.ckpt", "start.safetensors"}
+    weights = {"checkpoints/best.safetensors", "checkpoints/last.ckpt"}
     assert files - events == {"config.yaml", "summary.json"} | weights
     assert len(events) == 1
     assert not any(character in path for path in files for character in '<>:"|?*=')

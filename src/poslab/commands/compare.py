@@ -3,12 +3,12 @@
 import sys
 from pathlib import Path
 
+from poslab.comparison.claims import claims_file, read_claims, when_written
 from poslab.comparison.compare import compare_table
-from poslab.comparison.contrasts import verdicts
 from poslab.comparison.grids import setting_panels
 from poslab.comparison.report import Report
 from poslab.comparison.source import read_table_file
-from poslab.config.contrasts import write_registrations
+from poslab.comparison.verdicts import verdicts
 from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError
 from poslab.report import terminal
@@ -20,6 +20,8 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
 
     Raises UserError for settings, tables, runs and folders that can't be used.
     """
+    file = claims_file(config.claims) if config.claims else None
+    claims = read_claims(file) if file else []
     if config.table is not None:
         source = read_table_file(config)
     else:
@@ -33,13 +35,12 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
         compared, notes = compare_table(source.table, config, source.runs)
     except BadTable as error:
         raise SettingError("table", config.table, str(error)) from error
-    registered = verdicts(source.registered, compared) if source.registered else []
+    found = verdicts(claims, compared)
     sections = [source.section(title, one, notes[title]) for title, one in compared.items()]
     by_setting = setting_panels(compared)
-    report = Report(sections, command, source.table, source.left_out, registered, by_setting)
+    written = f"Claims of {config.claims}, {when_written(file)}." if file else ""
+    report = Report(sections, command, source.table, source.left_out, found, by_setting, written)
     report.write(source.folder)
-    if source.registered:
-        write_registrations(source.folder, source.registered)
     source.write_means(report)
     print(terminal.page(report.on_screen))
     for note in (note for section in sections for note in section.notes):

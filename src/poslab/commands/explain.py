@@ -22,7 +22,6 @@ from poslab.model.decoder import GPT
 from poslab.model.memory import decoder_of
 from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
-from poslab.runs.checkpoint_files import start_and_best
 
 _NAME = "explanation"
 
@@ -103,10 +102,8 @@ def _trained(label: str, checkpoint: Checkpoint, config: ExplainConfig) -> Model
             raise
         print(f"note       {error}")
         notes.append(f"{label}: what the model does with a text: {error}")
-    start = {} if checkpoint.run is None else start_and_best(checkpoint.run)
-    before = {name: table for name, (table, _) in start.items()}
     facts = _facts(model) | {"run": str(checkpoint.run or checkpoint.path)}
-    return ModelUnderStudy(label, model, checkpoint.vocabulary, facts, probe_data, before, notes=notes)
+    return ModelUnderStudy(label, model, checkpoint.vocabulary, facts, probe_data, notes=notes)
 
 
 def _scheme(config: ExplainConfig) -> str:

@@ -7,9 +7,8 @@ compare.py         groups compared (`compare_table`), and the findings on them (
 seeds_and_text.py  whether a difference holds for held-out text
 pairs.py           every pair
 factors.py         effects of settings; grids.py: the setting that a validation chooses, figures over a setting
-contrasts.py       claims that were registered before the runs
-solving.py         which seeds solve a task, and when; next_seed.py: what a further pair of runs will show
-effect_sizes.py    differences as perplexity, steps and time; context.py: what more context is worth
+claims.py          claims in a file, written before the runs; verdicts.py: whether they are shown
+solving.py         which seeds solve a task, and when; memory.py: losses by memory length
 answers.py         which sentences a section has, and those on all its groups
 sections.py        a section of the report: the table of schemes, and what it means; report.py: the page as blocks
 figures.py         runs, intervals and costs; loss_figures.py, task_figures.py: losses and tasks by length

@@ -17,7 +17,7 @@ def answers(one: Comparison) -> list[str]:
     """Return what the page opens with: the best groups, effects of settings, what is shown to differ or to be equal,
     what isn't known and what would show it."""
     best = best_groups(one)
-    first = best_line(one, best) + factors.in_words(one.setting_effects) + factors.confounded(one)
+    first = best_line(one, best) + factors.in_words(one.setting_effects) + factors.confounded(one.groups)
     last = [*further(one), *outlook(one, best)]
     if len(one.findings) > _FEW:
         return [*first, *kinds(one), *pairs.in_lines(one), *last]

@@ -14,7 +14,6 @@ from poslab.comparison.factors import Effect, effects
 from poslab.comparison.groups import Group, SeedPlan, groups_of, remarks_on_convergence
 from poslab.comparison.scores import Score, score_of
 from poslab.comparison.seeds_and_text import remarks_on_text, text_differences
-from poslab.config.contrasts import named
 from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError, require_one_of
 from poslab.runs.load import Run
@@ -170,7 +169,8 @@ def compare_groups(
         tested = without_claims(tested, without_baseline(planned.before))
     weak = [*caveats, *([looks_sentence(planned.earlier)] if planned.earlier else [])]
     comparison = Comparison(groups[0].score, ranked, baseline, tested, all_pairs, weak, planned, asked.effect)
-    return replace(comparison, setting_effects=effects(comparison))
+    of_settings = effects(ranked, baseline, planned, tested, comparison.untrained)
+    return replace(comparison, setting_effects=of_settings)
 
 
 def as_one_page(comparisons: Sequence[Comparison], looks: int) -> list[Comparison]:
@@ -199,7 +199,7 @@ def _baseline(given: str | None, groups: Sequence[Group]) -> str:
     labels = [group.label for group in groups]
     if given is None or given in labels:
         return given or labels[0]
-    found = [group.label for group in groups if named(given, group.scheme, group.settings)]
+    found = [group.label for group in groups if group.is_named(given)]
     if not found:
         require_one_of(labels, baseline=given)
     return found[0]

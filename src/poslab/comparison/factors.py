@@ -11,13 +11,12 @@ Settings that always change together are one factor, as nothing can separate the
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
-from typing import TYPE_CHECKING
 
-from poslab.comparison.groups import Figures, Group, remarks_on_convergence
+from poslab.comparison.groups import Figures, Group, SeedPlan, remarks_on_convergence
 from poslab.comparison.scores import Score
 from poslab.config.nodes import default_settings
 from poslab.errors import as_typed
@@ -25,9 +24,6 @@ from poslab.report.blocks import Table
 from poslab.statistics.families import without_claims
 from poslab.statistics.findings import finding, p_text
 from poslab.statistics.paired import Difference, paired
-
-if TYPE_CHECKING:
-    from poslab.comparison.compare import Comparison
 
 Level = tuple[str, ...]
 Cell = tuple[Group, Group]  # equal in all but the factor
@@ -128,10 +124,10 @@ def factor_table(found: Sequence[Effect]) -> Table:
     return Table("Settings by themselves", columns, [effect.row for effect in found], remark, words=[1])
 
 
-def by_scheme(comparison: "Comparison") -> dict[str, list[Group]]:
+def by_scheme(groups: Sequence[Group]) -> dict[str, list[Group]]:
     """Return the groups of each scheme, schemes in alphabetical order."""
-    names = sorted({group.scheme for group in comparison.groups})
-    return {name: [group for group in comparison.groups if group.scheme == name] for name in names}
+    names = sorted({group.scheme for group in groups})
+    return {name: [group for group in groups if group.scheme == name] for name in names}
 
 
 def varied_settings(groups: Sequence[Group]) -> list[str]:
@@ -179,16 +175,22 @@ def is_number(text: str | None) -> bool:
         return False
 
 
-def effects(comparison: "Comparison") -> list[Effect]:
-    """Return every effect in the comparison: of each value of each factor instead of the first one, and for two
-    switches of one alone instead of the other alone. Their p-values and intervals are not yet corrected.
+def effects(
+    groups: Sequence[Group],
+    baseline: str,
+    planned: SeedPlan,
+    tested: Collection[tuple[str, str]],
+    untrained: Mapping[str, float],
+) -> list[Effect]:
+    """Return every effect in a comparison: of each value of each factor instead of the first one, and for two switches
+    of one alone instead of the other alone. Their p-values and intervals are not yet corrected.
 
-    Effects that are a single pair of groups which the comparison has tested are left out: it would be the same test
+    Effects that are a single pair of groups which the comparison has `tested` are left out: it would be the same test
     twice.
     """
     asked: list[tuple[str, str, str, list[Cell], list[Factor]]] = []
-    for scheme, groups in by_scheme(comparison).items():
-        of_scheme = factors(groups, comparison.baseline)
+    for scheme, members in by_scheme(groups).items():
+        of_scheme = factors(members, baseline)
         changes: list[tuple[str, str, dict[Factor, tuple[Level, Level]]]] = [
             (factor.told(level), factor.told(factor.levels[0]), {factor: (level, factor.levels[0])})
             for factor in of_scheme
@@ -197,23 +199,21 @@ def effects(comparison: "Comparison") -> list[Effect]:
         for one, other in combinations([factor for factor in of_scheme if factor.is_switch], 2):
             swap: dict[Factor, tuple[Level, Level]] = {one: (("true",), ("false",)), other: (("false",), ("true",))}
             changes.append((f"{one} without {other}", f"{other} without {one}", swap))
-        for level, baseline, change in changes:
-            cells = _cells(groups, of_scheme, change)
-            # A single pair of groups may be one that the comparison has tested.
-            known = len(cells) == 1 and (comparison.pairs or comparison.baseline in {group.label for group in cells[0]})
-            if cells and not known:
+        for level, other_level, change in changes:
+            cells = _cells(members, of_scheme, change)
+            first, second = (group.label for group in cells[0]) if len(cells) == 1 else ("", "")
+            if cells and not {(first, second), (second, first)} & {*tested}:
                 others = [factor for factor in of_scheme if factor not in change]
-                asked.append((scheme, level, baseline, cells, others))
+                asked.append((scheme, level, other_level, cells, others))
     figures, seeds = {}, {}
     for place, (*_, cells, _) in enumerate(asked):
         figures[place] = _figures(cells, 0, diverged=True), _figures(cells, 1, diverged=True)
-        planned = (comparison.planned.of_pair(first.label, second.label) for first, second in cells)
-        seeds[place] = frozenset[int]().union(*planned)
-    alone = paired(figures, proportion=comparison.score.metric.is_proportion, planned=seeds)
-    lost = ", ".join(comparison.planned.lost)
+        seeds[place] = frozenset[int]().union(*(planned.of_pair(one.label, other.label) for one, other in cells))
+    score = groups[0].score
+    alone = paired(figures, proportion=score.metric.is_proportion, planned=seeds)
+    lost = ", ".join(planned.lost)
     found = without_claims(alone, f"there is no finished run of {lost}") if lost else alone
-    shared = comparison.score, comparison.untrained
-    return [Effect(*one, *shared, found[place]) for place, one in enumerate(asked)]
+    return [Effect(*one, score, untrained, found[place]) for place, one in enumerate(asked)]
 
 
 def _cells(
@@ -255,23 +255,24 @@ def in_words(found: Sequence[Effect]) -> list[str]:
     return texts
 
 
-def two_way_tables(comparison: "Comparison") -> list[Table]:
+def two_way_tables(groups: Sequence[Group]) -> list[Table]:
     """Return tables of group means by two factors, over seeds and over those values of the others that all have.
 
     One for each pair of factors of each scheme, where some values of the others occur with all of theirs.
     """
+    score = groups[0].score
     remark = (
-        f"Means of the {comparison.score} over seeds, and over those values of further settings that all cells of a "
+        f"Means of the {score} over seeds, and over those values of further settings that all cells of a "
         "table have. Where two settings act apart, rows differ by the same amount in every column; surprising is a row "
         "whose order is another's reversed. Empty: not trained."
     )
     tables = []
-    for scheme, groups in by_scheme(comparison).items():
-        of_scheme = factors(groups)
+    for scheme, members in by_scheme(groups).items():
+        of_scheme = factors(members)
         for pair in combinations(of_scheme, 2):
-            means = _means(groups, of_scheme, pair)
+            means = _means(members, of_scheme, pair)
             if means:
-                text = comparison.score.text
+                text = score.text
                 columns = [scheme, *map(pair[1].told, pair[1].levels)]
                 rows = [
                     [pair[0].told(a), *(text(means[a, b]) if (a, b) in means else "" for b in pair[1].levels)]
@@ -301,14 +302,14 @@ def _means(
     }
 
 
-def confounded(comparison: "Comparison") -> list[str]:
+def confounded(groups: Sequence[Group]) -> list[str]:
     """Return a sentence on factors that never differ alone between two groups, so that their effects are unknown."""
     unknown: dict[str, list[str]] = defaultdict(list)
-    for scheme, groups in by_scheme(comparison).items():
-        of_scheme = factors(groups)
+    for scheme, members in by_scheme(groups).items():
+        of_scheme = factors(members)
         for factor in of_scheme if len(of_scheme) > 1 else ():
             changes = [{factor: (level, other)} for level, other in combinations(factor.levels, 2)]
-            if not any(_cells(groups, of_scheme, change) for change in changes):
+            if not any(_cells(members, of_scheme, change) for change in changes):
                 unknown[str(factor)].append(scheme)
     return [
         f"{', '.join(of)}: no two groups differ in {factor} alone, so its effect is not known"

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.effect_sizes import training_minutes
+from poslab.comparison.groups import Group
 from poslab.report import blocks
 from poslab.report.looks import looks, wrapped
 from poslab.statistics.intervals import Interval
@@ -120,6 +120,13 @@ def _interval(axes: Axes, row: float, mean: float, interval: Interval | None, lo
     axes.errorbar(mean, row, xerr=ends, linestyle="", capsize=3, markersize=7, **look)
 
 
+def _training_minutes(group: Group) -> float | None:
+    """Return the mean training time over runs, without validations, or None if unknown."""
+    summaries = [run.summary for run in group.runs]
+    known = [s.tokens / s.tokens_per_s / 60 for s in summaries if s.tokens_per_s > 0]
+    return float(np.mean(known)) if len(known) == len(summaries) else None
+
+
 def trade_off_figure(comparison: Comparison, styles: Styles) -> Figure | None:
     """Draw each group's mean figure over the training time and over the scheme's parameters, with Pareto fronts.
 
@@ -135,7 +142,7 @@ def trade_off_figure(comparison: Comparison, styles: Styles) -> Figure | None:
     parameters.set_xscale("symlog", linthresh=_FEW_PARAMETERS)
     parameters.xaxis.set_major_formatter("{x:,.0f}")
     parameters.set_xlabel("parameters of the scheme")
-    costs = {times: map(training_minutes, groups), parameters: (group.mean("params_scheme") for group in groups)}
+    costs = {times: map(_training_minutes, groups), parameters: (group.mean("params_scheme") for group in groups)}
     for axes, of_groups in costs.items():
         points: list[tuple[float, float]] = []
         for cost, group in zip(of_groups, groups, strict=True):

@@ -72,7 +72,7 @@ class Grid:
 
 def grids(comparison: Comparison) -> list[Grid]:
     """Return a grid for each scheme, in alphabetical order."""
-    schemes = by_scheme(comparison).items()
+    schemes = by_scheme(comparison.groups).items()
     return [Grid(name, sorted(of, key=lambda group: by_value(group.settings.values()))) for name, of in schemes]
 
 

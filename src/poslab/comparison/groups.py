@@ -57,6 +57,13 @@ class Group:
         """Return the figure of each seed, the worst possible one for those that diverged."""
         return self.values | dict.fromkeys(self.diverged, self.score.metric.sign * math.inf)
 
+    def is_named(self, name: str) -> bool:
+        """Return whether a name means this group: its scheme, and some of its settings as typed, "NAME scale=32"."""
+        scheme, *settings = name.split()
+        given = dict(setting.partition("=")[::2] for setting in settings)
+        own = self.settings
+        return scheme == self.scheme and all(key in own and _same(text, own[key]) for key, text in given.items())
+
     @property
     def count(self) -> str:
         """Return the number of seeds in words, "3 (1 diverged)"."""
@@ -84,6 +91,14 @@ class Group:
         """Return the mean of a metric, or None unless all finished seeds have it."""
         figures = self.figures(metric, length)
         return fmean(figures[seed] for seed in self.values) if self.values.keys() <= figures.keys() else None
+
+
+def _same(text: str, value: str) -> bool:
+    """Return whether two values as typed are the same: 32 is 32.0."""
+    try:
+        return float(text) == float(value)
+    except ValueError:
+        return text.lower() == value.lower()
 
 
 def remarks_on_convergence(

@@ -1,8 +1,5 @@
-"""Learned tables and attention of the compared models: pictures, and how far training moved the tables."""
+"""Pictures of the compared models: learned tables and attention."""
 
-from collections.abc import Sequence
-
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -12,18 +9,9 @@ from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_task, own_text
 from poslab.evaluation.pictures import LEGIBLE, attention_figure, attention_maps, draw
 from poslab.evaluation.task_metrics import legible_example
-from poslab.positions import Curves
-from poslab.report.blocks import Figure, Table
+from poslab.report.blocks import Figure
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
-from poslab.runs.checkpoint_files import start_and_best
-from poslab.runs.folder import RunFolder
 from poslab.runs.load import Run
-
-_DRIFT = (
-    "Root mean squares of each table's numbers before training and of their change up to the best weights, means over "
-    "seeds. AdamW moves a number by about its learning rate in a step, so a table whose change is near learning rate x "
-    "steps may still have been on its way; what never moved was never trained."
-)
 
 
 def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool) -> tuple[list[Figure], list[str]]:
@@ -59,18 +47,13 @@ def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool)
 
 
 def _learned(group: Group, checkpoint: Checkpoint) -> list[Figure]:
-    run, model = group.median_run, checkpoint.model
-    before = {name: start for name, (start, _) in start_and_best(RunFolder(run.folder)).items()}
     with torch.no_grad():
-        pictures = model.pictures()
-        starts = model.pos.pictures(before, model.shape) if before else {}
+        pictures = checkpoint.model.pictures()
     panels = []
     for name, picture in pictures.items():
-        start = starts.get(name)
-        dotted = "; dotted: before training" if isinstance(start, Curves) else ""
         title = f"{picture.title}: {group.label}"
-        caption = f"{group.label}, seed {run.seed}{dotted}. {picture.caption}".rstrip(". ")
-        panels.append(Figure(f"learned_{group.label}_{name}", title, caption, draw(picture, start), small=True))
+        caption = f"{group.label}, seed {group.median_run.seed}. {picture.caption}".rstrip(". ")
+        panels.append(Figure(f"learned_{group.label}_{name}", title, caption, draw(picture), small=True))
     return panels
 
 
@@ -88,38 +71,3 @@ def _read(run: Run, checkpoint: Checkpoint, sentence: str | None, allow_code: bo
     example = legible_example(own_task(checkpoint, allow_code))
     positions = None if example.positions is None else example.positions[0, :longest]
     return example.tokens[0, :longest], positions
-
-
-def drift(run: Run) -> pd.DataFrame:
-    """Return how far training moved each table of a run, a row by its name; none if not known.
-
-    numbers: of the table. start, moved: root mean squares, of the table and of its change up to the best weights.
-    of_most: the latter as a proportion of the peak learning rate times the steps, as AdamW moves a number by about its
-    learning rate in a step. still: the proportion of numbers that did not change.
-    """
-    optim, steps = run.config["optim"], run.summary.best_step
-    most = optim["learning_rate"] * optim["position_learning_rate_factor"] * steps
-    rows = {}
-    for name, (start, best) in start_and_best(RunFolder(run.folder)).items():
-        change = best.double() - start.double()
-        moved = _rms(change)
-        sizes = {"numbers": start.numel(), "start": _rms(start), "moved": moved}
-        rows[name] = sizes | {"of_most": moved / most if most else 0.0, "still": float((change == 0).double().mean())}
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def drift_table(groups: Sequence[Group]) -> Table | None:
-    """Return a table of means over seeds, for the groups with known drift in all runs, or None if there are none."""
-    columns = ("scheme", "table", "numbers", "at the start", "moved by", "of learning rate x steps", "never moved")
-    rows = []
-    for group in groups:
-        for name, of_runs in pd.concat([drift(run) for run in group.runs]).groupby(level=0, sort=False):
-            if len(of_runs) == len(group.runs):
-                numbers, start, moved, of_most, still = of_runs.mean()
-                cells = [f"{numbers:,.0f}", f"{start:.3g}", f"{moved:.3g}", f"{of_most:.0%}", f"{still:.0%}"]
-                rows.append([group.label, name, *cells])
-    return Table("How far training moved what schemes learn", columns, rows, _DRIFT) if rows else None
-
-
-def _rms(values: Tensor) -> float:
-    return float(values.double().square().mean().sqrt())

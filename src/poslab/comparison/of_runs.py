@@ -9,17 +9,15 @@ from pathlib import Path
 from tqdm import tqdm
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.context import context_tables
 from poslab.comparison.curves import Curve, by_group, read_curve, write_means
-from poslab.comparison.effect_sizes import effect_size_table
-from poslab.comparison.learned import drift_table, model_panels
+from poslab.comparison.learned import model_panels
 from poslab.comparison.loss_figures import loss_panels
+from poslab.comparison.memory import memory_table
 from poslab.comparison.report import Report
 from poslab.comparison.sections import Section
 from poslab.comparison.source import Source
 from poslab.comparison.task_report import wrong_by_length
 from poslab.comparison.tasks import task_runs
-from poslab.config.contrasts import read_registrations
 from poslab.config.files import require_writable
 from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError, UserError
@@ -63,9 +61,7 @@ class RunSource(Source):
             evaluations,
             task,
             wrong,
-            drift_table(comparison.groups),
-            effect_size_table(comparison, curves),
-            context_tables(comparison, evaluations),
+            memory_table(evaluations),
         )
 
     def write_means(self, report: Report) -> None:
@@ -88,8 +84,7 @@ def read_folders(config: CompareConfig) -> RunSource:
     left_out += [LeftOut(run.folder, run.diverged) for title in titled.keys() - finished for run in titled[title]]
     folder = _report_folder(config)
     require_writable("out", folder)
-    sweeps = _sweeps(runs, config)
-    plan = [group for sweep in sweeps for group in read_plan(sweep)]
+    plan = [group for sweep in _sweeps(runs, config) for group in read_plan(sweep)]
     named = {Path(os.path.expanduser(path)) for path in config.runs}
     around = dict.fromkeys(run.folder.parent for run in runs if run.folder in named)  # of runs named one by one
     picked_from = {above: read_plan(above) for above in around if above not in named}
@@ -99,7 +94,6 @@ def read_folders(config: CompareConfig) -> RunSource:
     return RunSource(
         found.table,
         folder,
-        [registration for sweep in sweeps for registration in read_registrations(sweep)],
         [*left_out, *found.left_out],
         found.runs,
         config,

@@ -8,14 +8,13 @@ import pandas as pd
 
 from poslab.comparison import factors, pairs
 from poslab.comparison.answers import answers, details, in_short
-from poslab.comparison.contrasts import Verdict, published, verdict_table
 from poslab.comparison.grids import choices
-from poslab.comparison.next_seed import next_seed_table
 from poslab.comparison.repeat import NOT_RECORDED, command_of, configurations, facts
 from poslab.comparison.sections import Section, file_name
 from poslab.comparison.solving import solved_table
 from poslab.comparison.task_figures import task_panels
 from poslab.comparison.task_report import matrices
+from poslab.comparison.verdicts import Verdict, published, verdict_table
 from poslab.report.blocks import Block, Bullets, Code, Definitions, Details, Figure, Gallery, Heading, Text
 from poslab.report.files import write_report
 from poslab.runs.load import LeftOut
@@ -31,17 +30,18 @@ _WRONG = (
 class Report:
     """Content of a report: a section for each task or text, in the order of the page.
 
-    command: the command as typed. left_out: folders that no section has. contrasts: verdicts on those registered before
-    the runs; they stand first. by_setting: figures over settings, of all sections. table: of results, from which all
-    answers are.
+    command: the command as typed. left_out: folders that no section has. verdicts: on claims; they stand first.
+    by_setting: figures over settings, of all sections. table: of results, from which all answers are. claims: where
+    they stand, and when they were written.
     """
 
     sections: list[Section]
     command: str
     table: pd.DataFrame
     left_out: Sequence[LeftOut]
-    contrasts: list[Verdict]
+    verdicts: list[Verdict]
     by_setting: list[Figure]
+    claims: str = ""
 
     @property
     def blocks(self) -> list[Block]:
@@ -87,17 +87,18 @@ class Report:
 
     @property
     def _verdicts(self) -> list[Block]:
-        sentences = [verdict.sentence for verdict in self.contrasts if not verdict.contrast.values]
-        blocks: list[Block] = [Bullets(sentences, "answer"), *published(self.contrasts)]
+        sentences = [verdict.sentence for verdict in self.verdicts if not verdict.claim.values]
+        written = [Text(self.claims)] if self.verdicts else []
+        blocks: list[Block] = [*written, Bullets(sentences, "answer"), *published(self.verdicts)]
         return [block for block in blocks if not isinstance(block, Bullets) or block.items]
 
     @property
     def _claims(self) -> list[Block]:
-        if not self.contrasts:
+        if not self.verdicts:
             return []
-        table = verdict_table(self.contrasts)
+        table = verdict_table(self.verdicts)
         seeds = Details("seed by seed", [replace(table, title="", note="")])
-        return [Heading("What was claimed before the runs", [*self._verdicts, seeds, Text(table.note)])]
+        return [Heading("What was claimed", [*self._verdicts, seeds, Text(table.note)])]
 
 
 def _section(
@@ -119,8 +120,6 @@ def _section(
     blocks += _further_tables(section)
     if section.task:
         blocks.append(Heading("What comes out wrong", [Text(_WRONG), *section.wrong]))
-    if section.moved:
-        blocks.append(Details("how far training moved what schemes learn", [replace(section.moved, title="")]))
     if section.notes:
         blocks.append(Details(f"what is missing here, and why: {len(section.notes)} notes", [Bullets(section.notes)]))
     blocks += _left_out(left_out)
@@ -135,14 +134,14 @@ def _section(
 def _further_tables(section: Section) -> list[Block]:
     """Return all tables below that of the schemes."""
     comparison = section.comparison
-    blocks: list[Block | None] = [pairs.matrix(comparison), section.effect_sizes]
+    blocks: list[Block | None] = [pairs.matrix(comparison)]
     if comparison.setting_effects:
         blocks.append(factors.factor_table(comparison.setting_effects))
-        two_way = factors.two_way_tables(comparison)
+        two_way = factors.two_way_tables(comparison.groups)
         if two_way:
             tables = [replace(table, note="") for table in two_way]
             blocks.append(Details("two settings at a time", [*tables, Text(two_way[0].note)]))
-    blocks += [choices(comparison), solved_table(comparison), next_seed_table(comparison), *section.of_context]
+    blocks += [choices(comparison), solved_table(comparison), section.by_memory]
     return [block for block in blocks if block]
 
 

@@ -31,7 +31,7 @@ class Section:
     """Content of a section. What needs run folders is empty of a table from elsewhere.
 
     evaluations: by label, of groups that are evaluated whole. notes: what is missing, and why. wrong: answers to a
-    task, by length. moved: drift of the schemes' tables. of_context: tables on memory and context.
+    task, by length. by_memory: losses by memory length.
     """
 
     title: str
@@ -41,9 +41,7 @@ class Section:
     evaluations: Mapping[str, list[Evaluation]] = field(default_factory=dict)
     task: TaskRuns | None = None
     wrong: Sequence[Details] = ()
-    moved: Table | None = None
-    effect_sizes: Table | None = None
-    of_context: Sequence[Table] = ()
+    by_memory: Table | None = None
 
     @property
     def id(self) -> str:

@@ -11,7 +11,6 @@ from poslab.comparison.compare import Comparison
 from poslab.comparison.figures import scores_panel, styles_of
 from poslab.comparison.report import Report
 from poslab.comparison.sections import Section
-from poslab.config.contrasts import Registration, read_registrations
 from poslab.config.files import require_writable
 from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError
@@ -21,14 +20,13 @@ from poslab.statistics.table import BadTable, read_table
 
 @dataclass(frozen=True)
 class Source:
-    """Checked table to be compared, where its report goes, and the contrasts registered before its runs.
+    """Checked table to be compared, and where its report goes.
 
     runs: by what is in the table's column `folder`, if they were read. left_out: folders that are not in the table.
     """
 
     table: pd.DataFrame
     folder: Path
-    registered: Sequence[Registration] = ()
     left_out: Sequence[LeftOut] = ()
     runs: Mapping[str, Run] = field(default_factory=dict)
 
@@ -42,7 +40,7 @@ class Source:
 
 
 def read_table_file(config: CompareConfig) -> Source:
-    """Return the table in a file, with the contrasts beside it. Raises SettingError for one that can't be used."""
+    """Return the table in a file. Raises SettingError for one that can't be used."""
     file = Path(os.path.expanduser(str(config.table)))
     if config.runs != CompareConfig().runs:
         raise SettingError("runs", ",".join(config.runs), "goes without table, which is compared in their place")
@@ -55,7 +53,7 @@ def read_table_file(config: CompareConfig) -> Source:
     name = file.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".parquet")
     folder = Path(os.path.expanduser(config.out)) if config.out else file.with_name(f"{name}-report")
     require_writable("out", folder)
-    return Source(table, folder, read_registrations(file.parent))
+    return Source(table, folder)
 
 
 def _with_direction(table: pd.DataFrame, config: CompareConfig) -> pd.DataFrame:

@@ -115,9 +115,9 @@ _CONVERTED_FROM = {int: (int, str), float: (float, int, str), str: (str, int, fl
 def typed(schema: type[Schema], values: Any, group: str, parsers: Mapping[type, Parser] | None = None) -> Schema:
     """Return an instance of the dataclass, every value converted to the type of its field.
 
-    group: what stands before the settings' names in messages. parsers: by type, what makes a field of that type, or
-    each item of a list of it, of a plain value and the setting's name. Raises SettingError for the first setting that
-    is unknown, missing, of the wrong type or outside its limits.
+    group: what stands before the settings' names in messages. parsers: by type, what makes a field of that type
+    of a plain value and the setting's name. Raises SettingError for the first setting that is unknown, missing, of the
+    wrong type or outside its limits.
     """
     prefix, parsers = f"{group}." if group else "", parsers or {}
     fields = {field.name: field for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
@@ -172,8 +172,6 @@ def _converted(value: Any, hint: Any, option: str, parsers: Mapping[type, Parser
     for kind in kinds(hint):
         if kind in parsers:
             return parsers[kind](value, option)
-        if (parser := parsers.get(_item(kind))) and isinstance(value, list):
-            return [parser(item, f"{option}[{number}]") for number, item in enumerate(value)]
         if is_group(kind) and isinstance(value, dict):
             return typed(kind, value, option, parsers)
         try:

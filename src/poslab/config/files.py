@@ -15,6 +15,7 @@ _IN_WHEEL = (_PACKAGE / "bundled").is_dir()
 BUNDLED = _PACKAGE / "bundled" if _IN_WHEEL else _PACKAGE.parents[1]  # holds configs/ and data/
 BUNDLED_DATA = BUNDLED / "data"
 CONFIGS = BUNDLED / "configs"
+CLAIMS = CONFIGS / "claims"  # what comparisons are to show, and no settings of train
 EXPORTED = "model.safetensors"  # in a folder that scripts/export.py has written, as transformers calls it
 UNFINISHED = ".tmp"  # ends the name of a file that is being written
 

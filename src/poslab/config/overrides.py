@@ -21,7 +21,7 @@ from hydra.version import setbase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
-from poslab.config.files import CONFIGS
+from poslab.config.files import CLAIMS, CONFIGS
 from poslab.config.groups import names
 from poslab.config.nodes import given_settings
 from poslab.errors import UserError, suggestion
@@ -96,7 +96,7 @@ def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:
     for option in (option.relative_to(root) for root in roots for option in root.glob("*/**/*.yaml")):
         group, *name = option.with_suffix("").parts
         groups.setdefault(group, set()).add("/".join(name))
-    return {group: sorted(groups[group]) for group in sorted(groups)}
+    return {group: sorted(groups[group]) for group in sorted(groups) if group != CLAIMS.name}
 
 
 # Hydra has more, and takes -pos=NAME for -p, its short name of --package, and --conf for --config-dir.

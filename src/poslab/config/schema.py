@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import tiktoken
 from omegaconf import OmegaConf
 
-from poslab.config.contrasts import Contrast, Published
 from poslab.config.corpora import absolute, check_corpus, python_library, text_name
 from poslab.config.fields import MOST_REMEMBERED, MOST_THREADS, Limited, Role, setting
 from poslab.config.files import BUNDLED_DATA
 from poslab.errors import SettingError, UserError, require_at_least, require_one_of
-from poslab.metric import LAST_TOKENS_LOSS, LOSS, PERPLEXITY
+from poslab.metric import LOSS, PERPLEXITY
 
 if TYPE_CHECKING:
     from poslab.positions import ModelShape
@@ -106,7 +105,6 @@ class DataConfig(Limited):
 
     in_segments: ClassVar[bool] = False  # whether a model without memory, too, reads it in segments
     figures: ClassVar[tuple[str, ...]] = (PERPLEXITY.name,)  # of a validation, beside the loss
-    compared_by: ClassVar[tuple[str, ...]] = (LOSS, LAST_TOKENS_LOSS)  # metrics of runs, the usual one first
     test_lengths: ClassVar[tuple[int, ...]] = ()  # at which it is tested anyhow
     longest_text: ClassVar[int | None] = None  # of training, in tokens; None: a whole context
 
@@ -247,8 +245,6 @@ class Settings(Limited):
     checkpoint_every_n_steps: int | None = setting(100, role=Role.SPEED, least=1)
     threads: int | None = setting(None, role=Role.SPEED, least=1, most=MOST_THREADS)
     allow_code: bool = setting(False, role=Role.COMMAND)
-    contrasts: list[Contrast] = setting([], role=Role.COMMAND)  # registered by a sweep when it begins
-    published: Published | None = setting(None, role=Role.COMMAND)  # as are those of a source
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -256,12 +252,6 @@ class Settings(Limited):
             raise SettingError("run_dir", "", "must name a folder; null makes one in runs")
         if self.init_from is not None:  # a run may be resumed in another folder, and a sweep's job start there
             self.init_from = os.path.abspath(os.path.expanduser(self.init_from))
-
-    @property
-    def claims(self) -> dict[str, Contrast]:
-        """Return all contrasts, by their options on the command line."""
-        own = {f"contrasts[{number}]": contrast for number, contrast in enumerate(self.contrasts)}
-        return own | (self.published.claims if self.published else {})
 
 
 def check_encoding(encoding: str) -> None:

@@ -72,6 +72,7 @@ class CompareConfig(Limited):
       poslab compare runs=runs/field pairs=all
       poslab compare runs=runs/shaw_clip baseline="SCHEME max_distance=16"
       poslab compare table=results.csv better=lower
+      poslab compare runs=runs/published/nanogpt claims=published/nanogpt
     """
 
     runs: list[str] = setting(["runs"], help="a folder with runs at any depth, or several: FOLDER,FOLDER")
@@ -83,6 +84,10 @@ class CompareConfig(Limited):
     )
     better: str | None = setting(
         None, choices=("lower", "higher"), help="of a table's figures, where it has no column of that name"
+    )
+    claims: str | None = setting(
+        None,
+        help="a yaml file of what is to be shown, or the name of one in configs/claims: each claim gets a verdict",
     )
     baseline: str | None = setting(
         None,

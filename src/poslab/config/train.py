@@ -10,7 +10,6 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from poslab.config.contrasts import Contrast, parse_contrast
 from poslab.config.fields import Role, typed
 from poslab.config.groups import GROUPS, role_of
 from poslab.config.nodes import TARGET, chosen, given_of, shown, training_of_scheme
@@ -74,11 +73,6 @@ class TrainConfig:
         """Name of the class of the data module."""
         return self.data.module(remembers=self.model.reach > 0)
 
-    @property
-    def test_lengths(self) -> list[int]:
-        """Lengths at which the best weights are tested."""
-        return list(self.data.test_lengths) or self.evaluation.lengths
-
     @cached_property
     def scheme_settings(self) -> dict[str, Any]:
         """Settings of the scheme, and of how it is trained, as one would type them."""
@@ -134,7 +128,7 @@ def parse(
     if not scheme.overrides("tables"):  # it learns nothing that could move faster: with any factor the same run
         parsed["optim"].position_learning_rate_factor = 1.0
     rest = {key: value for key, value in plain.items() if key not in GROUPS and key != "pos"}
-    settings = typed(Settings, rest, "", {Contrast: parse_contrast})
+    settings = typed(Settings, rest, "")
     name = pos_name or type(scheme).__name__.lower()
     checked = TrainConfig(scheme, name, settings=settings, overrides=overrides, **parsed)
     _check_together(checked)

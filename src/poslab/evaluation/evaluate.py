@@ -74,5 +74,4 @@ def _at_length(model: GPT, tokens: Tensor, length: int, stride: int, last: int, 
         windows=sliding.windows,
         last=last,
         last_loss=None if of_last is None else float(of_last.mean(dtype=torch.float64)),
-        last_losses=None if of_last is None else [round(loss, 4) for loss in of_last.flatten().tolist()],
     )

@@ -188,7 +188,7 @@ def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str
         measured = {result.length for result in evaluation.lengths}
         last = {result.last for result in evaluation.lengths}
         kept = [
-            result if result.last in last else replace(result, last=None, last_loss=None, last_losses=None)
+            result if result.last in last else replace(result, last=None, last_loss=None)
             for result in earlier.lengths
             if result.length not in measured
         ]

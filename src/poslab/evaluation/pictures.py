@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from torch import Tensor, nn
 
 from poslab.attention import SchemeLayer
@@ -59,28 +58,19 @@ def _layers(model: GPT, tokens: Tensor, positions: Tensor | None) -> list[tuple[
     return found
 
 
-def draw(picture: Picture, start: Picture | None = None, caption: bool = False) -> Figure:
-    """Draw the picture that a scheme describes.
-
-    start: the same before training, whose lines are dotted. caption: whether it stands below.
-    """
+def draw(picture: Picture, caption: bool = False) -> Figure:
+    """Draw the picture that a scheme describes. caption: whether it stands below."""
     figure = Figure(figsize=(6, 4), dpi=100, layout="constrained")
+    axes = figure.subplots()
+    axes.set(title=picture.title, xlabel=picture.x_label, ylabel=picture.y_label)
     if isinstance(picture, Matrix):
-        shown = {picture.title: picture} if start is None else {"before training": start, "learned": picture}
-        grid = figure.subplots(1, len(shown), squeeze=False, sharey=True)[0]
-        for axes, (title, one) in zip(grid, shown.items(), strict=True):
-            assert isinstance(one, Matrix)
-            axes.set(title=title, xlabel=one.x_label)
-            values = one.values.detach().cpu().numpy()
-            image = axes.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
-        grid[0].set_ylabel(picture.y_label)
-        figure.colorbar(image, ax=list(grid), location="right" if start is None else "bottom", shrink=0.8)
+        values = picture.values.detach().cpu().numpy()
+        image = axes.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
+        figure.colorbar(image, ax=axes, location="right", shrink=0.8)
     else:
-        axes = figure.subplots()
-        axes.set(title=picture.title, xlabel=picture.x_label, ylabel=picture.y_label)
         if picture.logarithmic:
             axes.set_yscale("log")
-        _draw_curves(axes, picture, start.lines if isinstance(start, Curves) else {})
+        _draw_curves(axes, picture)
     if caption:
         figure.supxlabel(textwrap.fill(picture.caption, 110), fontsize=7, x=0.02, ha="left")
     return figure
@@ -115,15 +105,10 @@ def attention_figure(maps: Mapping[str, Tensor], words: Sequence[str]) -> Figure
     return figure
 
 
-def _draw_curves(axes: Axes, picture: Curves, start: Mapping[str, Tensor]) -> None:
+def _draw_curves(axes: Axes, picture: Curves) -> None:
     every = max(1, len(picture.x) // 20)  # markers, which would hide a line of hundreds of points
     for (name, line), look in zip(picture.lines.items(), looks(), strict=False):
         axes.plot(picture.x, line.detach().cpu().numpy(), label=name, markersize=4, markevery=every, **look)
-        if name in start and start[name].shape == line.shape:
-            before = start[name].detach().cpu().numpy()
-            axes.plot(picture.x, before, color=look["color"], linestyle=":", linewidth=1)
     axes.grid(alpha=0.3)
-    if len(picture.lines) > 1 or start:
-        handles = axes.get_legend_handles_labels()[0]
-        handles += [Line2D([], [], color="gray", linestyle=":", linewidth=1, label="before training")] if start else []
-        axes.legend(handles=handles, fontsize="small", ncols=1 + len(picture.lines) // 7)
+    if len(picture.lines) > 1:
+        axes.legend(fontsize="small", ncols=1 + len(picture.lines) // 7)

@@ -62,13 +62,12 @@ class Chips:
     chips: list[tuple[int, int, int]]
 
 
-def of_picture(picture: Picture, start: Picture | None, salt: str) -> Chart:
-    """Draw a picture of the scheme, beside the one before training."""
-    figure = draw(picture, start)
+def of_picture(picture: Picture, salt: str) -> Chart:
+    """Draw a picture of the scheme."""
+    figure = draw(picture)
     figure.set_size_inches(*_SIZE)
     axes = figure.axes[0]
-    if isinstance(picture, Curves) or start is None:
-        axes.set_title("")
+    axes.set_title("")
     if not isinstance(picture, Curves):
         return _chart(picture.title, picture.caption, figure, [], {}, salt)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

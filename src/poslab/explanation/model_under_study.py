@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from poslab.config.schemes import classes
 from poslab.data.tokenizer import AnyVocabulary, tokens_of
@@ -26,7 +25,7 @@ class ModelUnderStudy:
     """Model in eval mode, and the data to measure it on.
 
     label: its scheme's name, or a longer one that no other model here has. probe_data: None where its text is gone.
-    start: its tables before training, empty of one that is not `trained`. notes: on what the page lacks, and why.
+    notes: on what the page lacks, and why.
     """
 
     label: str
@@ -34,7 +33,6 @@ class ModelUnderStudy:
     vocabulary: AnyVocabulary
     facts: Mapping[str, str]
     probe_data: ProbeData | None
-    start: Mapping[str, Tensor] = field(default_factory=dict)
     trained: bool = True
     notes: list[str] = field(default_factory=list)
 
@@ -45,7 +43,6 @@ class Findings:
 
     study: ModelUnderStudy
     pictures: dict[str, Picture]
-    starts: dict[str, Picture]
     explanations: dict[str, Explanation]
     descriptions: dict[str, str]  # of the scheme's classes, by their name
     measured: measures.Attention | None
@@ -61,7 +58,6 @@ def examine(study: ModelUnderStudy) -> Findings:
     """Draw the pictures of a model's scheme, and measure what the model does."""
     model, probe_data, notes = study.model, study.probe_data, [*study.notes]
     pictures = model.pictures()
-    starts = model.pos.pictures(study.start, model.shape) if study.start else {}
     any_tokens = torch.zeros(min(2, model.shape.context_length), dtype=torch.int64)
     sample = sample_pairs(model, any_tokens if probe_data is None else probe_data.sample)
     with blamed_on("pos", model.pos, "explain"):
@@ -82,7 +78,7 @@ def examine(study: ModelUnderStudy) -> Findings:
             notes.append(f"{study.label}: what it retrieves: {problem}")
     if not study.trained:
         notes.append(f"{study.label}: what it loses with less context, as it hasn't learned to use any")
-    scheme = (study, pictures, starts, explanations, _descriptions(model))
+    scheme = (study, pictures, explanations, _descriptions(model))
     return Findings(*scheme, measured, probes, by_length, ablations, retrieved_tokens, notes)
 
 

@@ -181,9 +181,9 @@ def _part(findings: Findings, name: str) -> dict[str, Any]:
     sample = [] if probe_data is None else probe_data.sample.tolist()
     words = [visible(study.vocabulary.decode([i])).strip() or "␣" for i in sample]
     figures: list[Chart | Cells | Chips] = []
-    for number, (key, picture) in enumerate({**findings.explanations, **findings.pictures}.items()):
+    for number, picture in enumerate({**findings.explanations, **findings.pictures}.values()):
         if isinstance(picture, Curves | Matrix):
-            figures.append(charts.of_picture(picture, findings.starts.get(key), f"{name}p{number}"))
+            figures.append(charts.of_picture(picture, f"{name}p{number}"))
         else:
             figures.append(charts.chips(picture) if isinstance(picture, Strip) else charts.cells(picture, words))
     probes = [] if findings.probes is None else _of_probes(findings.probes, name)
@@ -226,7 +226,7 @@ def _of_probes(probes: Probes, name: str) -> list[Chart | Cells]:
     errors = {"linear probe": probes.errors, "guess": torch.full_like(probes.errors, probes.middle)}
     layers = list(range(len(probes.errors)))
     curves = Curves(_POSITION[0], "layer", "tokens off", layers, errors, _POSITION[1])
-    return [heads, charts.of_picture(curves, None, f"{name}e")]
+    return [heads, charts.of_picture(curves, f"{name}e")]
 
 
 def _retrieved(retrieved: Retrieved, vocabulary: AnyVocabulary) -> dict[str, Any]:

@@ -280,7 +280,7 @@ class PositionScheme:
         return None
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        """Return pictures of the learned tables, by name, for TensorBoard, reports, and beside their initial values."""
+        """Return pictures of the learned tables, by name, for TensorBoard, reports and explanations."""
         return {}
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:

@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
-from poslab.config.files import appearing_whole, write_whole
+from poslab.config.files import appearing_whole
 from poslab.config.train import TrainConfig
 from poslab.data.tokenizer import AnyVocabulary, Symbols
-from poslab.runs.folder import RunFolder
 
 SAFETENSORS = ".safetensors"
-_TABLES = "position_tables."  # of a scheme's tables in a model
 _PREFIX = "model."  # of the weights' names in a Lightning module
 _OBSERVED = "observed_tokens"  # the vocabulary, beside the weights
 _FOREIGN = "not a checkpoint of poslab's, or a damaged one"
@@ -100,20 +98,3 @@ def _sha256(description: str, tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def write_start(run: RunFolder, tables: Mapping[str, Tensor]) -> None:
-    """Write a scheme's tables as they are before the first step: a report shows how far training moves them. Raises
-    OSError if the file can't be written."""
-    write_whole(run.start, save({name: table.detach().cpu().contiguous() for name, table in tables.items()}))
-
-
-def start_and_best(run: RunFolder) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return each table before the first step and of the best weights; none if either is not known."""
-    try:
-        start = load_file(run.start)
-        with safe_open(run.best, framework="pt") as best:
-            pairs = {name: (table, best.get_tensor(_TABLES + name)) for name, table in start.items()}
-    except (OSError, SafetensorError):
-        return {}
-    return pairs if all(before.shape == now.shape for before, now in pairs.values()) else {}

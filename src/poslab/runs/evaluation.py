@@ -27,7 +27,6 @@ class LengthLoss:
     windows: int = 0  # that by_position is a mean over
     last: int | None = None
     last_loss: float | None = None  # of the same tokens at every length
-    last_losses: list[float] | None = None  # of each of them
     note: str = ""
 
 
@@ -113,12 +112,6 @@ def window_ends(context: int, tokens: int, last: int, most: int | None) -> range
 def last_reach(context: int, targets: int) -> int:
     """Return the longest window whose last tokens are measured, in a text of so many targets; 0 if there is none."""
     return max((context * n for n in LAST_TIMES if context * n <= targets), default=0)
-
-
-def last_targets(evaluation: Evaluation, last: int) -> list[int]:
-    """Return the positions in the text that `last_losses` are of, in their order."""
-    ends = window_ends(evaluation.context_length, evaluation.tokens, last, evaluation.most_tokens)
-    return [position for end in ends for position in range(end - last + 1, end + 1)]
 
 
 def sliding_stride(length: int, given: int | None = None) -> int:

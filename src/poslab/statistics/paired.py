@@ -34,7 +34,7 @@ from poslab.statistics.outcomes import SeedOutcomes, outcomes_of
 from poslab.statistics.permutation import share_test, sign_flip_test, signed_ranks
 
 FEWEST_SEEDS = 3  # of a claim; from two, more than twice as many would be false (data/studies/simulated_claims.md)
-ROUNDING = 1e-12  # spreads and differences up to here, relative to the largest figure, are rounding
+_ROUNDING = 1e-12  # spreads and differences up to here, relative to the largest figure, are rounding
 
 Pair = TypeVar("Pair")
 Figures = Mapping[int, float]  # of one group, by seed
@@ -158,7 +158,7 @@ def _test_finished(figures: NDArray[np.float64], proportion: bool, usual: float)
     n, (a, b) = figures.shape[1], figures
     if n == 0:
         return Difference(None, None, None, None, 0)
-    rounding = ROUNDING * float(np.abs(figures).max())
+    rounding = _ROUNDING * float(np.abs(figures).max())
     mean = float((a - b).mean())
     if abs(mean) <= rounding:
         mean = 0.0

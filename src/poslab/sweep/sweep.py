@@ -11,7 +11,6 @@ from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig
 
 from poslab.config.command_line import command_line
-from poslab.config.contrasts import checked_contrasts, register
 from poslab.config.files import require_writable
 from poslab.errors import UserError
 from poslab.processes import launched
@@ -36,9 +35,8 @@ def run_sweep(
     if all(job.problem for job in jobs):
         raise UserError(jobs[0].problem)
     folder = sweep_folder(config)
-    contrasts = checked_contrasts([job.config for job in jobs if job.config is not None])
     left = [job for job in jobs if not job.problem and not job.finished]
-    if left or contrasts:
+    if left:
         require_writable("run_dir", folder)
     for files in (JobFiles(job.folder) for job in left):
         if files.log.exists() and not files.claimed:
@@ -51,9 +49,6 @@ def run_sweep(
     if failed := [job.problem for job in jobs if job.problem and not job.impossible]:
         print(f"note: {len(failed)} can't be run: {failed[0]}", flush=True)
     add_to_plan(folder, planned_groups(jobs))
-    if contrasts:
-        finished_runs = sum(RunFolder(path).finished for path in folder.iterdir())
-        print(register(folder, contrasts, finished_runs), flush=True)
     try:
         if left:
             raise_on_signals(within=None)  # the jobs at work save what they have first

@@ -136,11 +136,6 @@ class Task:
         return self.reach(self.lengths[-1])
 
     @property
-    def compared_by(self) -> tuple[str, ...]:
-        """Return the metrics of runs, the usual one first."""
-        return tuple(dict.fromkeys(metric.name for metric in (*self.metrics, *SHARES)))
-
-    @property
     def name(self) -> str:
         """Return the class's name as in yaml: MissingDuplicate -> missing_duplicate."""
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()

@@ -12,7 +12,6 @@ from poslab.contract import try_before_training
 from poslab.errors import Diverged
 from poslab.processes import rank
 from poslab.processors import compute_on
-from poslab.runs.checkpoint_files import write_start
 from poslab.runs.code import code_fingerprint
 from poslab.runs.folder import RunFolder, new_run_folder
 from poslab.runs.summary import Summary
@@ -74,10 +73,8 @@ def train(config: TrainConfig) -> Summary:
 
 
 def _begin(folder: RunFolder, module: LanguageModel, trainer: Trainer, earlier: ResumedRun) -> None:
-    """Write the settings and, of a new run, what the scheme begins with; and say what is about to be trained."""
+    """Write the settings, and say what is about to be trained."""
     write_whole(folder.config, yaml.safe_dump(module.config.recorded, sort_keys=False, allow_unicode=True))
-    if earlier.checkpoint is None and module.config.pos.overrides("tables"):
-        write_start(folder, dict(module.model.position_tables.named_parameters()))
     folder.diverged.unlink(missing_ok=True)
     introduce(module, folder, trainer, run_warnings(module.config, trainer) + earlier.notes, earlier.words)
 

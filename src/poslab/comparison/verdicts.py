@@ -1,4 +1,4 @@
-"""Verdicts on registered contrasts: whether each was shown, and how sure that is.
+"""Verdicts on claims: whether each was shown, and how sure that is.
 
 Tests are exact and over seeds; runs of one seed see the same examples, so two schemes are paired by seed. Margins are
 tested: by how much a seed exceeds the claim (its difference less `by`, its figure less `at_least`). Were the claim only
@@ -6,13 +6,16 @@ just untrue, each margin could as well have the other sign, so p is the proporti
 as high (Fisher 1935, section 21). n seeds that all agree give p = 1 / 2^n, and no less. A claim about all schemes is as
 sure as it is for the scheme for which it is least sure (Berger 1982).
 
-All contrasts that a sweep registered are one family, apart from that of the page: they were chosen before there were
-runs to choose by. By Holm's correction for their number, the chance that any of them is shown though it is false is at
-most 1 - CONFIDENCE. The same holds separately for the opposites (the other scheme is better; the figure is on the other
-side of its limit). Nothing is tested while planned seeds are missing (see `poslab.statistics.outcomes`); a
-diverged seed counts against its scheme, and signs are then flipped on ranks.
-Adding seeds where there were too few to show anything does not weaken this; adding seeds until a contrast is shown
-does.
+All claims of a file are one family, apart from that of the page, as they are chosen before there are runs to choose by.
+By Holm's correction for their number, the chance that any of them is shown though it is false is at most
+1 - CONFIDENCE. The same holds separately for the opposites (the other scheme is better; the figure is on the other side
+of its limit). Nothing is tested while planned seeds are missing (see `poslab.statistics.outcomes`); a diverged seed
+counts against its scheme, of an equality or an interaction against the claim and its opposite, and signs are then
+flipped on ranks. Adding seeds where there were too few to show anything does not weaken this; adding seeds until a
+claim is shown does.
+
+An interaction is a difference of differences: each seed gives one, from the four runs that it has. Its interval is a t
+interval, by Bonferroni's method corrected for the number of claims.
 
 A published figure agrees if it is shown that ours is above its lower margin and below its upper one, two one-sided
 tests (Schuirmann 1987), and differs if it is shown to be outside. Where the source has a figure of each seed, both are
@@ -27,14 +30,15 @@ from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
 
+from poslab.comparison.claims import ALL, Claim
 from poslab.comparison.compare import Comparison
-from poslab.comparison.groups import Group, SeedPlan
-from poslab.config.contrasts import ALL, Contrast, Registration, named, runs_finished
+from poslab.comparison.groups import Group
+from poslab.errors import SettingError, suggestion
 from poslab.metric import LOSS
 from poslab.report.blocks import Block, Bullets, Table
 from poslab.statistics.families import holm
 from poslab.statistics.findings import missing_seeds, p_text
-from poslab.statistics.intervals import CONFIDENCE, Estimate, estimate
+from poslab.statistics.intervals import CONFIDENCE, Estimate, StudentT, estimate
 from poslab.statistics.outcomes import outcomes_of
 from poslab.statistics.permutation import label_test, seeds_to_claim, sign_flip_test, signed_ranks
 from poslab.statistics.remarks import fixed
@@ -47,7 +51,7 @@ _OF_SOURCE = {SHOWN: "agrees", NOT_SHOWN: "undecided", OPPOSITE: "differs", NOT_
 
 @dataclass(frozen=True)
 class Part:
-    """Test of one scheme, or of two, within a contrast.
+    """Test of one scheme, of two, or of two with other settings as well, within a claim.
 
     figures: by label and seed, without diverged seeds. margins: by seed, above 0 where the claim holds, infinite where
     a run diverged. opposite: likewise for the opposite claim. diverged: how many seeds of which schemes diverged, in
@@ -76,19 +80,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of a contrast.
+    """Result of a claim.
 
     parts: the tests of its schemes. problem: why it can't be tested, if so; then there are none. p, p_opposite: of the
-    claim and of its opposite, corrected for the `family` of contrasts. late: after how many finished runs it was
-    registered. here: our figure, if another one was published.
+    claim and of its opposite, corrected for the `family` of claims. here: our figure, if another one was published.
     """
 
-    contrast: Contrast
+    claim: Claim
     parts: Sequence[Part] = ()
     problem: str = ""
     p: float = 1.0
     p_opposite: float = 1.0
-    late: int = 0
     family: int = 1
     here: Estimate | None = None
 
@@ -116,19 +118,30 @@ class Verdict:
     @property
     def said(self) -> str:
         """Return the result in words, other ones of what a source published."""
-        return _OF_SOURCE[self.result] if self.contrast.source else self.result
+        return _OF_SOURCE[self.result] if self.claim.source else self.result
 
     @property
     def remarks(self) -> list[str]:
         """Return remarks that the p-values do not cover."""
-        late = [f"registered after {runs_finished(self.late)}"] if self.late and not self.contrast.source else []
         why = self.problem or (self._outlook() if self.result == NOT_SHOWN else "")
-        diverged = self.weakest.diverged if self.parts else ""
-        return [*filter(None, (why, diverged)), *late]
+        return [*filter(None, (why, self.weakest.diverged if self.parts else ""))]
+
+    @property
+    def difference(self) -> str:
+        """Return of an interaction the mean and its interval, "difference +0.120 [+0.021, +0.219], ", else nothing."""
+        margins = [*self.weakest.margins.values()]
+        if not self.claim.between or not all(map(math.isfinite, margins)):
+            return ""
+        found = estimate([margin + self.claim.by for margin in margins])
+        if not found.sd:  # as where all seeds solve a task or fail: the next need not
+            return f"difference {fixed(found.mean, 3, '+')}, seeds are alike, "
+        method = StudentT(found.sd / math.sqrt(found.n), found.n - 1)
+        ends = method.interval(found.mean, 1 - (1 - CONFIDENCE) / self.family)
+        return f"difference {fixed(found.mean, 3, '+')} [{', '.join(fixed(end, 3, '+') for end in ends)}], "
 
     @property
     def sentence(self) -> str:
-        claim = f"{self.said}: {self.contrast}"
+        claim = f"{self.said}: {self.claim}"
         if self.result == NOT_TESTED:
             return "; ".join([claim, *self.remarks])
         part = self.weakest
@@ -139,24 +152,24 @@ class Verdict:
         )
         alone, p = (self.p_opposite_alone, self.p_opposite) if self.result == OPPOSITE else (self.p_alone, self.p)
         test = f"p = {p_text(alone)}" + (f", corrected {p_text(p)}" if self.family > 1 else "")
-        return "; ".join([f"{claim} ({least}{means}; n = {len(part.margins)}, {test})", *self.remarks])
+        return "; ".join([f"{claim} ({least}{means}; {self.difference}n = {len(part.margins)}, {test})", *self.remarks])
 
     @property
     def row(self) -> list[str]:
         """Return the row of `verdict_table`."""
         if self.result == NOT_TESTED:
-            return [str(self.contrast), self.said, *[""] * 5, "; ".join(self.remarks)]
+            return [str(self.claim), self.said, *[""] * 5, "; ".join(self.remarks)]
         part = self.weakest
         seeds = [
             f"{label}: {', '.join(fixed(x, 3) for x in of_seeds.values())}" for label, of_seeds in part.figures.items()
         ]
         numbers = [str(len(part.margins)), fixed(part.mean, 3, "+"), p_text(self.p), p_text(self.p_opposite)]
-        return [str(self.contrast), self.said, *numbers, "; ".join(seeds), "; ".join(self.remarks)]
+        return [str(self.claim), self.said, *numbers, "; ".join(seeds), "; ".join(self.remarks)]
 
     @property
     def published_row(self) -> list[str]:
         """Return the row of the table in `published`."""
-        given, here, ours = self.contrast, self.here, ["", "", "0"]
+        given, here, ours = self.claim, self.here, ["", "", "0"]
         if here:
             ends = " to ".join(fixed(end, 4) for end in here.interval or ())
             ours = [fixed(here.mean, 4), ends or ("seeds are alike" if here.n > 1 else ""), str(here.n)]
@@ -174,25 +187,16 @@ class Verdict:
             return f"{agree} of {n} seeds agree"
         more = [seed for seed in range(1, max(part.margins) + needed + 1) if seed not in part.margins]
         seeds = ",".join(map(str, sorted([*part.margins, *more[: needed - n]])))
-        among = f" of {self.family} contrasts" if self.family > 1 else ""
+        among = f" of {self.family} claims" if self.family > 1 else ""
         which = "agree" if agree == n else "say the opposite"
         return f"all {n} seeds {which}, but {n} can't show one{among}, {needed} can: go on with seed={seeds}"
 
 
 def verdict_table(found: Sequence[Verdict]) -> Table:
-    columns = [
-        "contrast",
-        "verdict",
-        "n",
-        "beyond the claim",
-        "p (Holm)",
-        "of the opposite",
-        "figures of the seeds",
-        "",
-    ]
+    columns = ["claim", "verdict", "n", "beyond the claim", "p (Holm)", "of the opposite", "figures of the seeds", ""]
     remark = (
         f"p: of an exact test over seeds, which flips signs, or exchanges seeds with published ones, by Holm's method "
-        f"corrected for the {found[0].family} contrasts. They are a family of their own, as they were registered "
+        f"corrected for all claims, {found[0].family}. They are a family of their own, as claims are written "
         "before the runs; shown is what is below 0.05. Everything else on this page is description."
     )
     return Table("Seed by seed", columns, [verdict.row for verdict in found], remark, words=[1, 6, 7])
@@ -200,21 +204,28 @@ def verdict_table(found: Sequence[Verdict]) -> Table:
 
 def published(found: Sequence[Verdict]) -> list[Block]:
     """Return what was published where, and a table of its figures beside ours, where there are any."""
-    sources = dict.fromkeys(verdict.contrast.source for verdict in found if verdict.contrast.source)
-    rows = [verdict.published_row for verdict in found if verdict.contrast.values]
+    sources = dict.fromkeys(verdict.claim.source for verdict in found if verdict.claim.source)
+    rows = [verdict.published_row for verdict in found if verdict.claim.values]
     columns = ["figure", "published", "here", "95 % interval", "n", "verdict", ""]
     table = Table("Beside what was published", columns, rows, words=[5, 6])
     return [Bullets([f"published: {source}" for source in sources]), *([table] if rows else [])]
 
 
-def verdicts(registered: Sequence[Registration], comparisons: Mapping[str, Comparison]) -> list[Verdict]:
-    """Return a verdict on every registered contrast, in their order. comparisons: by the title of their data."""
-    late = [(contrast, one.finished_runs) for one in registered for contrast in one.contrasts]
-    family = sum(contrast.tested for contrast, _ in late)
-    tested = [replace(_tested(contrast, comparisons), late=after, family=family) for contrast, after in late]
-    claims = {place: one for place, one in enumerate(tested) if one.contrast.tested}
-    p = holm({place: one.p_alone for place, one in claims.items()})
-    opposite = holm({place: one.p_opposite_alone for place, one in claims.items()})
+def verdicts(claims: Sequence[Claim], comparisons: Mapping[str, Comparison]) -> list[Verdict]:
+    """Return a verdict on every claim, in their order. comparisons: by the title of their data.
+
+    Raises SettingError for the first claim that names data, a metric, a length or a scheme that there isn't.
+    """
+    family = sum(claim.tested for claim in claims)
+    tested = []
+    for number, claim in enumerate(claims):
+        try:
+            tested.append(replace(_tested(claim, comparisons), family=family))
+        except SettingError as error:
+            raise error.prefixed(f"claims[{number}]") from None
+    of_claims = {place: one for place, one in enumerate(tested) if one.claim.tested}
+    p = holm({place: one.p_alone for place, one in of_claims.items()})
+    opposite = holm({place: one.p_opposite_alone for place, one in of_claims.items()})
     return [replace(one, p=p.get(place, 1.0), p_opposite=opposite.get(place, 1.0)) for place, one in enumerate(tested)]
 
 
@@ -224,63 +235,110 @@ def _test(margins: Sequence[float], published: Sequence[float]) -> float:
     return sign_flip_test(signed_ranks(margins) if any(map(math.isinf, margins)) else margins, "greater")
 
 
-def _tested(contrast: Contrast, comparisons: Mapping[str, Comparison]) -> Verdict:
-    of_data = [title for title in comparisons if contrast.data in (None, title, title.partition(" ")[0])]
-    if len(of_data) != 1:
-        problem = "the runs on these data are of several kinds" if of_data else f"no finished run on {contrast.data}"
-        return Verdict(contrast, problem=problem)
-    (title,) = of_data
+def _tested(claim: Claim, comparisons: Mapping[str, Comparison]) -> Verdict:
+    title = _title(claim, list(comparisons))
     comparison = comparisons[title]
-    known = dict.fromkeys(figure for group in comparison.groups for figure in group.known)
-    metric = contrast.metric or next(iter(known))[0]
-    if metric == LOSS:
-        metric = next((name for name in (TEST_LOSS, LAST_VALIDATION_LOSS) if (name, None) in known), LOSS)
-    lengths = [length for name, length in known if name == metric]
-    said = LOSS if metric in (TEST_LOSS, LAST_VALIDATION_LOSS) else metric
-    contrast = replace(contrast, metric=said, data=contrast.data or title)
-    if not lengths:
-        return Verdict(contrast, problem=f"the runs have no {metric}")
-    figure = metric, lengths[:1] if contrast.length is None else [n for n in lengths if contrast.is_of(n)]
+    claim, figure = _with_figure(replace(claim, data=claim.data or title), comparison.groups)
     here = None
     try:
-        if contrast.scheme and contrast.values:
-            here = _estimate(figure, _group(contrast.scheme, comparison.groups))
-            if not contrast.tested:
-                why = "settings are scaled" if contrast.source else "it has no margin, within"
-                return Verdict(contrast, problem=why, here=here)
-        return Verdict(contrast, _parts(contrast, figure, comparison.groups, comparison.planned), here=here)
+        if claim.scheme and claim.values:
+            here = _estimate(figure, _group(claim.scheme, "scheme", comparison))
+            if not claim.tested:
+                why = "settings are scaled" if claim.source else "it has no margin, within"
+                return Verdict(claim, problem=why, here=here)
+        parts = _of_two(claim, figure, comparison) if claim.pair else _of_one(claim, figure, comparison)
+        return Verdict(claim, parts, here=here)
     except LookupError as error:
-        return Verdict(contrast, problem=str(error.args[0]), here=here)
+        return Verdict(claim, problem=str(error.args[0]), here=here)
 
 
-def _parts(contrast: Contrast, figure: _Figure, groups: Sequence[Group], planned: SeedPlan) -> list[Part]:
-    """Return the tests of a contrast on a figure. Raises LookupError, with the reason, if runs are missing."""
-    sign = 1 if figure[0] in groups[0].lower_is_better else -1
-    if contrast.scheme is None:
-        better, than = (_group(name, groups) for name in contrast.schemes)
-        figures = {group.label: _figures(figure, group, sign * math.inf) for group in (better, than)}
-        _require_seeds(figures, planned.of_pair(better.label, than.label))
-        both = outcomes_of(figures[than.label], figures[better.label], ())
-        seeds = sorted(figures[better.label].keys() & figures[than.label].keys())
-        gain = {seed: sign * x for seed, x in zip(seeds, both.differences, strict=True)}
-        opposite = {seed: -x for seed, x in gain.items()}
-        return [_part(figures, {seed: x - contrast.by for seed, x in gain.items()}, opposite)]
-    if contrast.scheme == ALL and planned.lost:
-        raise LookupError(f"no finished run of {', '.join(planned.lost)}")
-    mean, within = fmean(contrast.values or [0.0]), contrast.within
-    limits = [(1, contrast.at_least), (-1, contrast.at_most)]
+def _title(claim: Claim, titles: Sequence[str]) -> str:
+    """Return the title of the claim's data. Raises SettingError if there are none, or several."""
+    found = [title for title in titles if claim.data in (None, title, title.partition(" ")[0])]
+    if claim.data is not None and not found:
+        raise SettingError("data", claim.data, f"there are no such data here; {suggestion(claim.data, titles)}")
+    if len(found) > 1:
+        raise SettingError("data", claim.data, f"is one of several here; say which: {', '.join(found)}")
+    return found[0]
+
+
+def _with_figure(claim: Claim, groups: Sequence[Group]) -> tuple[Claim, _Figure]:
+    """Return the claim with the name of its metric, and its figure. Raises SettingError if no group has that."""
+    known = dict.fromkeys(figure for group in groups for figure in group.known)
+    names = dict.fromkeys(name for name, _ in known)
+    metric = claim.metric or next(iter(names))
+    if metric == LOSS:
+        metric = next((name for name in (TEST_LOSS, LAST_VALIDATION_LOSS) if name in names), LOSS)
+    if metric not in names:
+        raise SettingError("metric", claim.metric, f"there is no such figure here; {suggestion(metric, names)}")
+    lengths = [length for name, length in known if name == metric]
+    of_claim = lengths if claim.length is None else [length for length in lengths if claim.is_of(length)]
+    if not of_claim or (claim.length is None and len(lengths) > 1):
+        at = ", ".join(str(length) for length in sorted(filter(None, lengths)))
+        raise SettingError("length", claim.length, f"{metric} is known {f'at {at}' if at else 'at no length'}")
+    said = LOSS if metric in (TEST_LOSS, LAST_VALIDATION_LOSS) else metric
+    return replace(claim, metric=said), (metric, of_claim)
+
+
+def _of_two(claim: Claim, figure: _Figure, comparison: Comparison) -> list[Part]:
+    """Return the tests of a claim on two schemes. Raises LookupError, with the reason, if runs are missing."""
+    sign = 1 if figure[0] in comparison.groups[0].lower_is_better else -1
+    option = "better" if claim.better else "equal" if claim.equal else "of"
+    names = [f"{name} {level}".strip() for level in claim.between or [""] for name in claim.pair]
+    members = [_group(name, option, comparison) for name in names]
+    figures = {group.label: _figures(figure, group, sign * math.inf) for group in members}
+    _require_seeds(figures, frozenset.intersection(*(comparison.planned.seeds[label] for label in figures)))
+    if claim.better:
+        seeds = sorted(set.intersection(*map(set, figures.values())))
+        better, than = figures.values()
+        differences = outcomes_of(than, better, ()).differences
+        gains = {seed: sign * x for seed, x in zip(seeds, differences, strict=True)}
+        opposite = {seed: -x for seed, x in gains.items()}
+        return [_part(figures, {seed: x - claim.by for seed, x in gains.items()}, opposite)]
+    effects = _effects(list(figures.values()), sign)
+    within = claim.within or 0.0
+    # Each test has margins, side * effect + shift, that are above 0 where the claim holds, and others for the opposite.
+    tests = [((1, -claim.by), (-1, 0.0))]
+    if claim.equal:
+        tests = [((-1, within), (1, -within)), ((1, within), (-1, -within))]
+    return [_part(figures, *(_margins(effects, side, shift) for side, shift in both)) for both in tests]
+
+
+def _effects(figures: Sequence[Mapping[int, float]], sign: int) -> dict[int, float]:
+    """Return by seed how much better the first scheme is than the second; of four, less how much better the third is
+    than the fourth; infinite where a run diverged."""
+    found = {}
+    for seed in sorted(set.intersection(*map(set, figures))):
+        first, second, *others = (sign * of_seeds[seed] for of_seeds in figures)
+        third, fourth = others or (0.0, 0.0)
+        finite = all(math.isfinite(of_seeds[seed]) for of_seeds in figures)
+        found[seed] = (second - first) - (fourth - third) if finite else math.inf
+    return found
+
+
+def _margins(effects: Mapping[int, float], side: int, shift: float) -> dict[int, float]:
+    # A run that diverged shows neither the claim nor its opposite.
+    return {seed: side * x + shift if math.isfinite(x) else -math.inf for seed, x in effects.items()}
+
+
+def _of_one(claim: Claim, figure: _Figure, comparison: Comparison) -> list[Part]:
+    """Return the tests of a claim on one scheme or all. Raises LookupError, with the reason, if runs are missing."""
+    if claim.scheme == ALL and comparison.planned.lost:
+        raise LookupError(f"no finished run of {', '.join(comparison.planned.lost)}")
+    mean, within = fmean(claim.values or [0.0]), claim.within
+    limits = [(1, claim.at_least), (-1, claim.at_most)]
     limits += [(1, mean - within), (-1, mean + within)] if within else []
-    members = groups if contrast.scheme == ALL else [_group(contrast.scheme, groups)]
+    members = comparison.groups if claim.scheme == ALL else [_group(str(claim.scheme), "scheme", comparison)]
     parts = []
     for group, (side, limit) in product(members, limits):
         if limit is None:
             continue
         of_seeds = _figures(figure, group, -side * math.inf)
-        _require_seeds({group.label: of_seeds}, planned.seeds[group.label])
+        _require_seeds({group.label: of_seeds}, comparison.planned.seeds[group.label])
         margins = {seed: side * (x - limit) for seed, x in of_seeds.items()}
         # A run that diverged shows neither the claim nor its opposite.
         opposite = {seed: -x if math.isfinite(x) else x for seed, x in margins.items()}
-        beside = [side * (x - mean) for x in contrast.values if len(contrast.values) > 1]
+        beside = [side * (x - mean) for x in claim.values if len(claim.values) > 1]
         parts.append(replace(_part({group.label: of_seeds}, margins, opposite), published=beside))
     return parts
 
@@ -324,8 +382,16 @@ def _estimate(figure: _Figure, group: Group) -> Estimate | None:
     return estimate(values, proportion=proportion) if values else None
 
 
-def _group(name: str, groups: Sequence[Group]) -> Group:
-    found = [group for group in groups if named(name, group.scheme, group.settings)]
-    if len(found) != 1:
-        raise LookupError(f"{name} is several schemes here" if found else f"no finished run of {name}")
-    return found[0]
+def _group(name: str, option: str, comparison: Comparison) -> Group:
+    """Return the group of that name. Raises LookupError if it has no finished run, and SettingError if there is none,
+    or several."""
+    found = [group for group in comparison.groups if group.is_named(name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        which = ", ".join(group.label for group in found)
+        raise SettingError(option, name, f"is several schemes here; say which: {which}")
+    if any(label == name or label.startswith(f"{name} ") for label in comparison.planned.lost):
+        raise LookupError(f"no finished run of {name}")
+    labels = [group.label for group in comparison.groups]
+    raise SettingError(option, name, f"there is no such scheme on these data; {suggestion(name, labels)}")

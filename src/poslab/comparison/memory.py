@@ -1,0 +1,36 @@
+"""Value of memory: the loss by how many tokens are remembered."""
+
+from collections.abc import Mapping, Sequence
+
+from poslab.report.blocks import Table
+from poslab.runs.evaluation import Evaluation
+from poslab.statistics.intervals import estimate
+
+
+def memory_table(evaluations: Mapping[str, list[Evaluation]]) -> Table | None:
+    """Return the table of losses by memory length, of groups whose runs are all measured with a memory.
+
+    evaluations: by label, one for each run.
+    """
+    lengths = sorted({int(n) for of_seeds in evaluations.values() for e in of_seeds for n in e.memory_losses})
+    rows = []
+    for label, of_seeds in evaluations.items():
+        cells = [_mean([e.memory_losses.get(str(length)) for e in of_seeds]) for length in lengths]
+        if any(cell != "n/a" for cell in cells):
+            rows.append([label, str(len(of_seeds)), *cells])
+    if not rows:
+        return None
+    remark = (
+        "Mean loss of contiguous windows of the training length, in nats, of the same tokens for every memory length; "
+        "means over seeds, with 95 % intervals. Retrieval is not counted in that length."
+    )
+    return Table("Loss by memory", ["scheme", "n", *(f"{length:,} tokens" for length in lengths)], rows, remark)
+
+
+def _mean(losses: Sequence[float | None]) -> str:
+    known = [loss for loss in losses if loss is not None]
+    if len(known) < len(losses):
+        return "n/a"
+    found = estimate(known)
+    half = f" \u00b1 {found.interval.high - found.mean:.4f}" if found.interval else ""
+    return f"{found.mean:.4f}{half}"
