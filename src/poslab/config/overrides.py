@@ -41,12 +41,13 @@ def with_any_scheme(overrides: Iterable[str]) -> list[str]:
     """Return the overrides so that Hydra takes every setting of the scheme, of the task and of a group that may be
     null: it knows those of a yaml, and of a sweep's default one, not those of a class, which are checked later. The
     name of a scheme comes before its settings, which else would be replaced by it."""
-    settings = []
+    known, settings = names(), []
     for override in overrides:
         plain = override.lstrip("+")
         name = plain.partition("=")[0]
-        of_class = name.startswith(("pos.", "model.retrieval."))  # model.retrieval is null in every yaml
-        of_task = name.startswith("data.") and name not in names()
+        # A group that may be null is null in every yaml, so its settings are below a name that is known.
+        of_class = name.startswith("pos.") or name.rpartition(".")[0] in known
+        of_task = name.startswith("data.") and name not in known
         settings.append(f"++{plain}" if of_class or of_task else override)
     of_scheme = [setting for setting in settings if setting.startswith("++pos.")]
     outer_first = iter(sorted(of_scheme, key=lambda setting: setting.partition("=")[0].count(".")))
