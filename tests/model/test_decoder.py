@@ -124,7 +124,7 @@ class KeysByDistance(PositionScheme):
 def test_every_layer_is_asked_for_its_backend() -> None:
     with pytest.raises(SettingError, match=r"^attention_backend=sdpa: can't compute values; "):
         GPT(LastLayerOnly(), attention_backend="sdpa", **SMALL)
-    model, cpu = GPT(LastLayerOnly(), dropout=0.0, **(SMALL | {"context_length": 200})), torch.device("cpu")
+    model, cpu = GPT(LastLayerOnly(), dropout=0.0, **(SMALL | {"context_length": 300})), torch.device("cpu")
     assert training_backend(model, cpu) == "blockwise, sdpa"
     assert training_backend(GPT(LastLayerOnly(), **SMALL), cpu) == "reference"
     assert training_backend(GPT(dropout=0.0, attention_backend="blockwise", **SMALL), cpu) == "blockwise"
@@ -135,7 +135,7 @@ def test_a_gpu_compiles_no_attention_in_float64(
     dtype: torch.dtype, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("poslab.attention.kernels.flex.flex_problem", lambda device: None)
-    model = GPT(KeysByDistance(), dropout=0.0, **(SMALL | {"context_length": 200})).to(dtype)
+    model = GPT(KeysByDistance(), dropout=0.0, **(SMALL | {"context_length": 300})).to(dtype)
     assert training_backend(model, torch.device("cuda")) == backend
 
 

@@ -53,7 +53,8 @@ def run_train(typed: list[str]) -> None:
             print(parse(composed).data.example())
             return
         name = scheme_name(running)
-        require_known(composed.pos, given_of(arguments.overrides))
+        if composed.resume is None:  # else the scheme is that of the run
+            require_known(composed.pos, given_of(arguments.overrides))
         print("loading torch and Lightning ...", flush=True)
         config = _checked(composed, running, name, arguments.config_dir)
     from poslab.training.train import train

@@ -18,7 +18,7 @@ from poslab.config.groups import flat, role_of
 from poslab.config.train import PROVENANCE_FIELDS, TrainConfig
 from poslab.errors import RunStopped, SettingError, UserError, as_typed
 from poslab.positions import PositionScheme
-from poslab.processes import rank
+from poslab.processes import launched, rank
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import changed_fingerprints, edited, outside
 from poslab.runs.folder import RunFolder
@@ -64,7 +64,8 @@ class ResumedRun:
             raise SettingError("resume", self.folder, problem)
         if self.checkpoint is not None and self.state.processes != data.processes:
             problem = f"{self.state.processes} processes share its data, and its place in them; now there are"
-            raise SettingError("resume", self.folder, f"{problem} {data.processes}")
+            advice = f"start {self.state.processes}, as by torchrun or trainer.devices={self.state.processes}"
+            raise SettingError("resume", self.folder, f"{problem} {data.processes}; {advice}")
         if rank() == 0:
             rewind_events(self.folder, self.state.events)
             for file in (self.folder.summary, self.folder.evaluation, self.folder.answers):
@@ -224,9 +225,11 @@ def resume_hints(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
 
 
 def _resume_command(folder: RunFolder, config: TrainConfig) -> str:
-    """Return what to type to resume; `allow_code` where the scheme or the task is from outside poslab."""
+    """Return what to type to resume; `allow_code` where the scheme or the task is from outside poslab, and the launcher
+    where one has started several processes."""
     foreign = outside(config.plain["pos"]) or outside(config.plain["data"])
-    return command_line("train", f"resume={folder}", *["allow_code=true"] * bool(foreign))
+    command = command_line("train", f"resume={folder}", *["allow_code=true"] * bool(foreign))
+    return f"{command} (with as many processes, by torchrun or srun as before)" if launched("auto") else command
 
 
 def _report_of_thread(fault: threading.ExceptHookArgs) -> None:
