@@ -45,5 +45,5 @@ def test_a_wheel_trains_compares_and_loads_from_any_folder(tmp_path: Path) -> No
     assert "report.html" in run(poslab, "compare", "runs=runs/smoke")
     assert run("-c", LOAD) == f"{site / 'poslab'}\n3 tokens written\n"
     assert [path.name for path in work.iterdir()] == ["runs"]
-    assert list((home / ".cache" / "poslab").glob("*.tokens"))
+    assert list((home / ".cache" / "poslab").glob("*.npy"))
     assert {path for path in site.rglob("*") if path.suffix != ".pyc"} == installed

@@ -21,6 +21,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from poslab import GPT
 from poslab.comparison.repeat import command_of
 from poslab.evaluation.files import evaluate_run
+from poslab.model.memory import decoder_of
 from poslab.positions import PositionScheme
 from poslab.processors import compiler_problem
 from poslab.runs.load import read_run
@@ -70,13 +71,13 @@ def test_summary(finished: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method")  # which the compiler itself calls
 def test_compiled_training_loads_without(tmp_path: Path) -> None:
-    overrides = ("model.compile=true", "model.context_length=160", "data.batch_size=2")
+    overrides = ("model.compile=true", "model.context_length=288", "data.batch_size=2")
     config = compose_config(*SMOKE, f"pos={RICHEST}", *overrides, f"run_dir={tmp_path}/run")
     summary = vars(train(config))
     assert summary["attention_backend"] != "reference"
     assert 7 < summary["best_val_loss"] < 8
     state = content_of(tmp_path / "run")["state_dict"]
-    model = GPT(make_scheme(RICHEST), vocab_size=1417, **(dataclasses.asdict(config.model) | {"compile": False}))
+    model = decoder_of(make_scheme(RICHEST), vocab_size=1417, **(dataclasses.asdict(config.model) | {"compile": False}))
     model.load_state_dict({key.removeprefix("model."): value for key, value in state.items()})
 
 

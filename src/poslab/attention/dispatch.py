@@ -59,7 +59,8 @@ def attend(
     farthest = offset + q.shape[-2] - 1
     farthest = farthest if causal else max(farthest, k.shape[-2] - 1 - offset)
     windows = [window, None if terms is None else terms.window]
-    window = min((size for size in windows if size is not None and size <= farthest), default=None)  # that hides a key
+    hiding = [size for size in windows if size is not None and size <= farthest]
+    window = min(hiding) if hiding else None  # no default of min(), because torch.compile knows none
     null = None if terms is None else terms.null
     terms = terms if terms is not None and terms.tables else None
     spec = AttentionSpec(terms, causal, offset, scale, window, first_key, key_bias, pairwise, null)
