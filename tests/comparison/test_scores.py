@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from common import compose_config
 from runs_to_compare import (
     change_config,
     change_summary,
@@ -24,6 +25,8 @@ from poslab.comparison.figures import scores_panel, styles_of
 from poslab.comparison.scores import Score
 from poslab.errors import SettingError, UserError
 from poslab.metric import loss_metric
+from poslab.sweep import sweep
+from poslab.sweep.job_list import Job
 
 SHAW = [0.9, 0.7, 0.8, 0.8, 0.9, 0.7, 0.8, 0.84]  # of eight seeds
 BASE = [0.2, 0.1, 0.1, 0.3, 0.2, 0.2, 0.1, 0.2]
@@ -263,6 +266,16 @@ def test_one_task_with_several_settings(tmp_path: Path) -> None:
             change_summary(folder, data_sha256=f"{symbols}" * 32)
     text = (report_of(tmp_path) / "report.md").read_text()
     assert re.findall(r"^## (copy.*)$", text, flags=re.MULTILINE) == ["copy vocabulary=16", "copy vocabulary=8"]
+
+
+def test_a_sweeps_table_says_how_a_task_went(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_task_run(tmp_path, "shaw", 1, {10: 1.0, 20: 0.5})
+    write_run(tmp_path, loss=3.25)
+    runs = sorted(summary.parent for summary in tmp_path.rglob("summary.json"))
+    sweep._conclude([Job([], folder, compose_config("pos=shaw")) for folder in runs], tmp_path)
+    table = capsys.readouterr().out
+    assert "exact 1.000 at 10, 0.500 at 20" in table
+    assert "3.2500" in table
 
 
 def test_small_figures_keep_their_digits() -> None:
