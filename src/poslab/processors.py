@@ -1,7 +1,10 @@
 """Processors: how many there are, how many torch computes on, and whether torch compiles for them."""
 
+import inspect
 import os
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -15,6 +18,17 @@ def compute_on(threads: int | None) -> None:
     """Give torch so many threads; None leaves it its own number."""
     if threads is not None:
         torch.set_num_threads(threads)
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function compiled by itself, for up to 64 schemes, lengths and models that a process meets.
+
+    After torch's default of 8, counted over all that is compiled of one code, it would run uncompiled.
+    """
+    if "isolate_recompiles" not in inspect.signature(torch.compile).parameters:  # before torch 2.13
+        torch._dynamo.config.recompile_limit = 64
+        return torch.compile(function)
+    return torch.compile(function, recompile_limit=64, isolate_recompiles=True)  # type: ignore[call-overload]
 
 
 @cache

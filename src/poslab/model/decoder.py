@@ -21,7 +21,7 @@ from poslab.model.cache import KeyValueCache
 from poslab.model.generate import generate, write
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.sizes import check_sizes, initial_tables
-from poslab.processors import compiler_reason
+from poslab.processors import compiled, compiler_reason
 
 if TYPE_CHECKING:
     from poslab.data.tokenizer import AnyVocabulary
@@ -80,8 +80,7 @@ class GPT(SchemeModule):
             self.position_tables.register_parameter(name, nn.Parameter(table))
         self._compiled: Callable[..., Tensor] | None = None
         if compile:
-            # By itself, or of many models in a process only the first ones would be compiled.
-            self._compiled = torch.compile(self._hidden_of_row, isolate_recompiles=True)  # type: ignore[call-overload]
+            self._compiled = compiled(self._hidden_of_row)
         if attention_backend != "auto":
             check_backend(attention_backend, self.attention_parts(), dropout, option="attention_backend")
 

@@ -21,7 +21,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from poslab.attention.blocks import BLOCK
 from poslab.attention.kernels.near_tables import key_bias, largest_bias
 from poslab.attention.reference import AttentionSpec, without_autocast
-from poslab.processors import compiler_reason
+from poslab.processors import compiled, compiler_reason
 
 Addend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # of (b, h, i, j)
 _LEAST = 16  # numbers of a head, in torch's kernels
@@ -37,8 +37,8 @@ def flex_spec_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) ->
         return score
 
     q, k, wide_v = (F.pad(x, (0, max(0, _LEAST - x.shape[-1]))).to(v.dtype) for x in (q, k, v))
-    compiled = q.device.type == "cuda" and not torch.compiler.is_compiling()
-    kernel: Any = _compiled() if compiled else flex_attention
+    compiles = q.device.type == "cuda" and not torch.compiler.is_compiling()
+    kernel: Any = _compiled() if compiles else flex_attention
     sizes = spec.causal, spec.offset, spec.window, q.shape[-2], k.shape[-2], q.device
     # All layers and steps share a mask without first keys; a compiler finds by itself what is computed twice.
     make_mask = _kept_mask if spec.first_key is None and not torch.compiler.is_compiling() else _make_mask
@@ -49,8 +49,7 @@ def flex_spec_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) ->
 
 @cache
 def _compiled() -> Callable[..., Tensor]:
-    # A process may meet many schemes and lengths. After the default of 8 torch would compute them densely.
-    return torch.compile(flex_attention, recompile_limit=64)  # type: ignore[call-overload]
+    return compiled(flex_attention)
 
 
 @cache
