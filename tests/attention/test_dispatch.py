@@ -126,8 +126,9 @@ BIAS, KEYS, LATER = {"bias", "window"}, {"bias", "keys", "queries", "key_bias", 
         ("cuda", BIAS, LATER, 0.0, "flex", "one kernel"),
         ("cuda", BIAS, LATER, 0.1, "blockwise", "flex can't compute dropout"),
         ("cuda", KEYS, 256, 0.0, "flex", "one kernel"),
-        ("cuda", KEYS, 127, 0.0, "reference", "up to 256"),
-        ("cuda", {"keys", "many rows", "values"}, 256, 0.0, "blockwise", "flex can't compute many rows, values"),
+        ("cuda", KEYS, 127, 0.0, "reference", "up to 512"),
+        ("cuda", {"keys", "many rows", "values"}, 512, 0.0, "reference", "up to 512"),
+        ("cuda", {"keys", "many rows", "values"}, 513, 0.0, "blockwise", "flex can't compute many rows, values"),
         ("cuda", {"pairwise"}, 256, 0.0, "blockwise", "flex can't compute pairwise"),
     ],
 )
@@ -150,7 +151,7 @@ def test_blocks_take_the_place_of_flex_without_a_compiler_and_in_deterministic_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(flex, "flex_problem", lambda device: f"no compiler for {device}")
-    choose = partial(choose_backend, {"keys"}, 256, dropout_p=0.0, device=torch.device("cuda"))
+    choose = partial(choose_backend, {"keys"}, 1024, dropout_p=0.0, device=torch.device("cuda"))
     assert choose() == ("blockwise", "flex does not compile; torch says: no compiler for cuda")
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
     assert choose() == ("blockwise", "flex adds up gradients of tables in no fixed order")

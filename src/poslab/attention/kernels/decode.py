@@ -30,7 +30,8 @@ def decode_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> Te
         of_all = _bias(terms, 1 << count.bit_length(), q.dtype)
         if of_all is None:
             return reference_attention(q, k, v, spec)
-        bias = of_all[..., -count:]  # (1, H, 1, n)
+        # A copy, because torch's kernels for CUDA read a mask from any address as if it were a multiple of 16 bytes.
+        bias = of_all[..., -count:].clone()  # (1, H, 1, n)
     if terms.keys is terms.values is None:
         return F.scaled_dot_product_attention(q, k, v, bias, scale=spec.scale)
     dtype = v.dtype

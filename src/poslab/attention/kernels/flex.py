@@ -33,7 +33,7 @@ def flex_spec_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) ->
 
     def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         for addend in added:
-            score = score + addend(b, h, i, j)
+            score = score + addend(b, h, i, j).to(score.dtype)
         return score
 
     q, k, wide_v = (F.pad(x, (0, max(0, _LEAST - x.shape[-1]))).to(v.dtype) for x in (q, k, v))
