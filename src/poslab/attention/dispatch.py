@@ -143,11 +143,11 @@ def choose_backend(
     The reference and blockwise draw the same dropout masks for all schemes, so that schemes are compared under equal
     dropout on a CPU, from whose timings they are taken. Forward and backward the reference takes of blockwise's time
     0.74 at 256 queries and 0.96 at 384 with a bias by distance, 0.89 and 1.30 with keys and values (Intel Xeon with
-    AVX-512, two cores, 4 heads of 64, batch 4). A function of pairs goes to blockwise earlier, because of the memory
-    that it takes for all pairs at once. Blockwise hands what has no more than a bias by distance that needs no
-    gradient, as in a validation, to flash.py. On CUDA the reference takes 0.43 of blockwise's time at 256 queries and 0.20 at 1,024, with keys and
-    values (H200, float32, batches 8 and 2); what limits it there is the memory for all pairs. may_compile: False where
-    lengths change all the time, or in float64.
+    AVX-512, two cores, 4 heads of 64, batch 4). On CUDA the reference takes 0.43 of blockwise's time at 256 queries and
+    0.20 at 1,024, with keys and values (H200, float32, batches of 8 and 2); what limits it there is the memory for all
+    pairs. A function of pairs goes to blockwise earlier, because of the memory that it takes for all pairs at once.
+    Blockwise hands what has no more than a bias by distance that needs no gradient, as in a validation, to flash.py.
+    may_compile: False where lengths change all the time, or in float64.
     """
     no_flex = None
     if not parts and (dropout_p == 0 or device.type != "cpu"):

@@ -24,4 +24,5 @@ def test_a_mask_begins_at_a_multiple_of_16_bytes(monkeypatch: pytest.MonkeyPatch
         keys, values = torch.randn(2, 1, 3, count, 16)
         with torch.no_grad():
             attend(keys[:, :, -1:], keys, values, terms, offset=count - 1, cached=True)
-    assert len(masks) == 5 and all(mask.data_ptr() % 16 == 0 for mask in masks)
+    assert len(masks) == 5
+    assert all(mask.data_ptr() % 16 == 0 for mask in masks)
