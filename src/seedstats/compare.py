@@ -1,0 +1,242 @@
+"""Comparison of the groups of a table of results."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Any, Literal
+
+import pandas as pd
+
+from seedstats.errors import BadSetting, suggestion
+from seedstats.findings import Finding, finding
+from seedstats.groups import Group, SeedPlan, groups_of, references_of
+from seedstats.metric import Metric, metric_of
+from seedstats.other_text import text_condition, text_differences
+from seedstats.remarks import looks_sentence, without_baseline
+from seedstats.settings import Effect, chosen, effects
+from seedstats.statistics.families import one_family, without_claims
+from seedstats.statistics.paired import Difference, paired
+
+Defaults = Mapping[str, Mapping[str, str]]  # by name, the usual values of settings
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Groups on the same data from the best to the worst, by `metric`, and how each differs from the baseline.
+
+    tested: pairs of groups, first minus second: all of them in the order of the groups, or each with the baseline.
+    caveats: what weakens the answers. planned: the seeds that were planned. effect: the difference that matters.
+    references: values that no run has, by name, and what it means to be worse. setting_effects: of values of settings.
+    chosen: the labels of the groups that each name is judged by: at its best setting, where it has several. chosen_by:
+    the metric that chose them. notes: what was asked, and these data don't know. sections: how many comparisons the
+    page has. looks: how often the values are looked at, with seeds added in between.
+    """
+
+    metric: Metric
+    groups: list[Group]
+    baseline: str
+    tested: Mapping[tuple[str, str], Difference]
+    all_pairs: bool
+    planned: SeedPlan
+    caveats: list[str] = field(default_factory=list)
+    effect: float | None = None
+    references: Mapping[str, float] = field(default_factory=dict)
+    worse_than: Mapping[str, str] = field(default_factory=dict)
+    setting_effects: Sequence[Effect] = ()
+    chosen: Sequence[str] = ()
+    chosen_by: str = ""
+    defaults: Defaults = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    sections: int = 1
+    looks: int = 1
+
+    def group(self, label: str) -> Group:
+        return next(group for group in self.groups if group.label == label)
+
+    @property
+    def base(self) -> Group:
+        return self.group(self.baseline)
+
+    @property
+    def in_grids(self) -> bool:
+        """Return whether several names are compared, and one of them has several settings."""
+        return 1 < len(self.chosen) < len(self.groups)
+
+    @property
+    def judged(self) -> list[Group]:
+        """Return the groups that the first answers are about: one for each name, or all of a single name."""
+        return [group for group in self.groups if not self.in_grids or group.label in self.chosen]
+
+    @cached_property
+    def differences(self) -> dict[str, Difference]:
+        """Return by label how each other group differs from the baseline, group minus baseline."""
+        first = {pair[0]: d for pair, d in self.tested.items() if pair[1] == self.baseline}
+        return first | {pair[1]: d.reversed for pair, d in self.tested.items() if pair[0] == self.baseline}
+
+    @property
+    def pairs(self) -> Mapping[tuple[str, str], Difference]:
+        """Return the differences of all pairs, if all were tested."""
+        return self.tested if self.all_pairs else {}
+
+    @property
+    def comparisons(self) -> int:
+        """Return the number of comparisons of the page, by which p-values and intervals are corrected."""
+        return max((d.comparisons for d in self.differences.values()), default=1)
+
+    @cached_property
+    def over_text(self) -> dict[str, Difference]:
+        """Return by label the differences from the baseline over seeds and text, where passages of it are known."""
+        return text_differences(self.base, self.groups, self.differences)
+
+    @cached_property
+    def findings(self) -> dict[str, Finding]:
+        """Return by label how each other group compares with the baseline, from the best to the worst."""
+        others = [group for group in self.groups if group.label != self.baseline]
+        return {group.label: self.finding_on(group, self.base, self.differences[group.label]) for group in others}
+
+    def finding_on(self, first: Group, second: Group, d: Difference) -> Finding:
+        """Return the finding on two groups, with its condition."""
+        condition = ""
+        if second.label == self.baseline and d.significant and d.outcomes.complete:
+            condition = text_condition(first, second, d, self.over_text.get(first.label))
+        values = {*first.values.values(), *second.values.values()}
+        if self.metric.is_proportion and len(values) == 1:
+            condition = f"Both have {self.metric.text(values.pop())} in all seeds"  # 0, or 1, as a rule
+        return finding(first.label, second.label, d, self.metric, self.effect, condition)
+
+
+def compare(
+    table: pd.DataFrame,
+    *,
+    baseline: str | None = None,
+    metric: str | None = None,
+    length: int | None = None,
+    better: str | None = None,
+    pairs: Literal["baseline", "all"] = "baseline",
+    effect: float | None = None,
+    looks: int = 1,
+    chosen_by: str | None = None,
+    defaults: Defaults | None = None,
+) -> dict[str, Comparison]:
+    """Compare the groups of a checked table, each kind of data by itself, corrected as one page.
+
+    baseline: a name, and as many settings as distinguish it, by default that of the first row. metric, length: by
+    default those of the first row. better: "lower" or "higher", where the table doesn't say. pairs: each group with the
+    baseline, or all pairs. effect: the difference that matters, in the metric's unit. looks: how often you will look,
+    adding seeds in between. chosen_by: the metric that chooses among the settings of a name, by default the compared
+    one. defaults: of each name, the usual values of settings.
+
+    Returns the comparisons by the name of their data. Raises BadSetting for what no data know, and BadTable for columns
+    that can't be settings and without a finished run.
+    """
+    asked: dict[str, Any] = {"baseline": baseline, "metric": metric, "length": length}
+    found: dict[str, Comparison] = {}
+    refused: dict[str, list[BadSetting]] = {}
+    for name, rows in table.groupby("data", sort=False):
+        usual = {"better": better, "pairs": pairs, "effect": effect, "chosen_by": chosen_by, "defaults": defaults or {}}
+        found[str(name)], refused[str(name)] = _compare_data(rows, asked, usual)
+    for option in asked:
+        errors = [error for of_data in refused.values() for error in of_data if error.option == option]
+        if len(errors) == len(found):
+            raise errors[0]
+    for name, errors in refused.items():
+        found[name] = replace(found[name], notes=[f"{error}; what is usual takes its place" for error in errors])
+    return dict(zip(found, _as_one_page(list(found.values()), looks), strict=True))
+
+
+def _compare_data(
+    rows: pd.DataFrame, asked: Mapping[str, Any], usual: Mapping[str, Any]
+) -> tuple[Comparison, list[BadSetting]]:
+    """Compare the rows of one kind of data. What is asked and these data don't know is taken as usual, and the errors
+    are returned."""
+    try:
+        metric = metric_of(rows, asked["metric"], asked["length"], usual["better"])
+        groups, planned = groups_of(rows, metric)
+        of_rows = rows.loc[(rows["metric"] == metric.name) & rows["seed"].notna(), "caveat"].unique()
+        caveats = list(dict.fromkeys(line for cell in of_rows for line in cell.splitlines()))
+        compared = compare_groups(
+            groups, planned, asked["baseline"], usual["pairs"] == "all", usual["chosen_by"], usual["defaults"]
+        )
+        references, worse = references_of(rows, metric)
+        more = {"effect": usual["effect"], "references": references, "worse_than": worse}
+        return replace(compared, caveats=[*caveats, *compared.caveats], **more), []
+    except BadSetting as error:
+        if asked.get(error.option) is None:
+            raise
+        comparison, errors = _compare_data(rows, {**asked, error.option: None}, usual)
+        return comparison, [error, *errors]
+
+
+def compare_groups(
+    groups: Sequence[Group],
+    planned: SeedPlan,
+    baseline: str | None = None,
+    all_pairs: bool = False,
+    chosen_by: str | None = None,
+    defaults: Defaults | None = None,
+) -> Comparison:
+    """Compare groups with the baseline, or all with each other, each pair by itself.
+
+    By default the baseline is the first group or, where names are compared that have several settings, the one that its
+    name is judged by.
+    """
+    ranked = sorted(groups, key=lambda group: group.rank)
+    by_name = chosen(ranked, chosen_by)
+    in_grids = 1 < len(by_name) < len(groups)
+    first = by_name[groups[0].name].label if in_grids else groups[0].label
+    base = _named(baseline, [*by_name.values(), *groups]) if baseline else first
+    labels, outcomes = [group.label for group in ranked], {group.label: group.outcomes for group in ranked}
+    pairs = list(combinations(labels, 2) if all_pairs else ((label, base) for label in labels if label != base))
+    tested = paired(
+        {(first, second): (outcomes[first], outcomes[second]) for first, second in pairs},
+        proportion=groups[0].metric.is_proportion,
+        planned={pair: planned.of_pair(*pair) for pair in pairs},
+        groups=planned.groups,
+    )
+    if planned.before and baseline is None and not all_pairs:
+        tested = without_claims(tested, without_baseline(planned.before))
+    weak = [looks_sentence(planned.earlier)] if planned.earlier else []
+    return Comparison(
+        groups[0].metric,
+        ranked,
+        base,
+        tested,
+        all_pairs,
+        planned,
+        weak,
+        setting_effects=effects(ranked, base, planned, tested, defaults or {}),
+        chosen=[group.label for group in by_name.values()],
+        chosen_by=chosen_by or groups[0].metric.title,
+        defaults=defaults or {},
+    )
+
+
+def _named(text: str, groups: Sequence[Group]) -> str:
+    """Return the label of the first group that is named so. Raises BadSetting if there is none."""
+    found = next((group.label for group in groups if group.is_named(text)), None)
+    if found is None:
+        known = dict.fromkeys(group.label for group in groups)
+        raise BadSetting("baseline", text, f"unknown; {suggestion(text, known)}")
+    return found
+
+
+def _as_one_page(comparisons: Sequence[Comparison], looks: int) -> list[Comparison]:
+    """Return the comparisons with all that they test, pairs and effects of settings, corrected as one family.
+
+    looks: how often the values were planned to be looked at; more if a plan grew after a look.
+    """
+    tests: list[Mapping[Any, Difference]] = []
+    planned = []
+    for one in comparisons:
+        groups = one.planned.groups
+        tests += [one.tested, dict(enumerate(of.difference for of in one.setting_effects))]
+        planned += [math.comb(groups, 2) if one.all_pairs else groups - 1, 0]
+    looks = max([looks, *(1 + len(one.planned.earlier) for one in comparisons)])
+    corrected = one_family(tests, planned, looks)
+    found = []
+    for one, tested, by_number in zip(comparisons, corrected[::2], corrected[1::2], strict=True):
+        of_settings = [replace(of, difference=by_number[n]) for n, of in enumerate(one.setting_effects)]
+        found.append(replace(one, tested=tested, setting_effects=of_settings, sections=len(comparisons), looks=looks))
+    return found

@@ -1,0 +1,26 @@
+"""Errors that name what is wrong in one line."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class BadTable(ValueError):
+    """A table that can't be read; the message is one line that names row and column."""
+
+
+class BadSetting(ValueError):
+    """A setting that can't be met, such as a baseline that isn't in the table: its name, value, and the problem."""
+
+    def __init__(self, option: str, value: object, problem: str) -> None:
+        self.option, self.value, self.problem = option, value, problem
+        super().__init__(" ".join(f"{option}={value}: {problem}".splitlines()))
+
+
+def suggestion(name: str, choices: Iterable[str]) -> str:
+    """Suggest names for one that is none of the choices: "did you mean loss? valid: accuracy, loss"."""
+    known = list(choices)
+    if not known:
+        return "there are none here"
+    near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
+    question = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"{question}valid: {', '.join(known)}"

@@ -1,0 +1,185 @@
+"""Groups of a table's rows that differ in nothing but the seed, and the seeds that were planned for them."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import pandas as pd
+
+from seedstats.errors import BadTable
+from seedstats.metric import Metric
+from seedstats.statistics.intervals import Estimate, estimate
+from seedstats.table import DIVERGED, FINISHED, REFERENCE, UNPLANNED, settings_of
+
+BySeed = dict[int, float]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Values of runs that differ in nothing but the seed.
+
+    label: the name, and the settings that distinguish it from others of that name. settings: as typed. known: the
+    values by metric and length, in the table's order. stretches: by metric, the values of passages of the text, a
+    column for each seed and a row for each (stretch, document, tokens), 0 or 1 where those aren't known. diverged:
+    seeds of runs that did. folders: of the finished runs, by seed, where the table has them.
+    """
+
+    label: str
+    name: str
+    metric: Metric
+    settings: dict[str, str]
+    known: Mapping[tuple[str, int | None], BySeed]
+    stretches: Mapping[str, pd.DataFrame]
+    lower_is_better: frozenset[str]
+    diverged: Sequence[int]
+    folders: Mapping[int, str]
+
+    def of(self, metric: str, length: int | None = None) -> BySeed:
+        """Return a metric of each seed that has it."""
+        return self.known.get((metric, length), {})
+
+    @property
+    def values(self) -> BySeed:
+        """Return the compared value of each finished seed."""
+        return self.of(self.metric.name, self.metric.length)
+
+    @property
+    def outcomes(self) -> BySeed:
+        """Return the value of each seed, the worst possible one for those that diverged."""
+        return self.values | dict.fromkeys(self.diverged, self.metric.sign * math.inf)
+
+    def is_named(self, text: str) -> bool:
+        """Return whether a text means this group: its name, and some of its settings as typed, "NAME scale=32"."""
+        name, *settings = text.split()
+        given = dict(setting.partition("=")[::2] for setting in settings)
+        own = self.settings
+        as_given = name == self.name and all(key in own and _same(value, own[key]) for key, value in given.items())
+        return as_given or text == self.label
+
+    @property
+    def count(self) -> str:
+        """Return the number of seeds in words, "3 (1 diverged)"."""
+        finished = str(len(self.values))
+        return f"{finished} ({len(self.diverged)} diverged)" if self.diverged else finished
+
+    @property
+    def estimate(self) -> Estimate:
+        return estimate(self.values.values(), proportion=self.metric.is_proportion)
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Return the sort key, lower is better: the proportion of diverged seeds, then the mean of the others."""
+        diverged = len(self.diverged) / (len(self.diverged) + len(self.values))
+        return diverged, self.metric.sign * self.estimate.mean
+
+    def mean(self, metric: str, length: int | None = None) -> float | None:
+        """Return the mean of a metric, or None unless all finished seeds have it."""
+        values = self.of(metric, length)
+        return fmean(values[seed] for seed in self.values) if self.values.keys() <= values.keys() else None
+
+
+def _same(text: str, value: str) -> bool:
+    """Return whether two values as typed are the same: 32 is 32.0."""
+    try:
+        return float(text) == float(value)
+    except ValueError:
+        return text.lower() == value.lower()
+
+
+@dataclass(frozen=True)
+class SeedPlan:
+    """Planned seeds of a comparison.
+
+    seeds: of each group, by label. diverged: how many did, of each group. lost: the groups without a finished run.
+    before: those of them that the table has before all others, so that one would have been the baseline. earlier: how
+    many seeds a group had at comparisons after which further ones were planned.
+    """
+
+    seeds: Mapping[str, frozenset[int]]
+    diverged: Mapping[str, int]
+    lost: Sequence[str]
+    before: Sequence[str]
+    earlier: Sequence[int]
+
+    def of_pair(self, first: str, second: str) -> frozenset[int]:
+        """Return the seeds planned for both groups."""
+        return self.seeds[first] & self.seeds[second]
+
+    @property
+    def groups(self) -> int:
+        """Return the number of groups with several planned seeds."""
+        return sum(len(seeds) > 1 for seeds in self.seeds.values())
+
+
+def groups_of(rows: pd.DataFrame, metric: Metric) -> tuple[list[Group], SeedPlan]:
+    """Return the groups that have a value, in the table's order, and what was planned.
+
+    rows: of a checked table, on the same data. Raises BadTable as `settings_of`, and without such a group.
+    """
+    rows = rows[rows["status"] != REFERENCE]
+    names = settings_of(rows)
+    members = {}
+    for (name, *values), of_group in rows.groupby(["name", *names], sort=False):
+        has = {key: value for key, value in zip(names, values, strict=True) if value != ""}
+        members[name, tuple(has.items())] = of_group
+    lower = frozenset(rows.loc[rows["better"] == "lower", "metric"])
+    groups, seeds, diverged = [], {}, {}
+    for (name, settings), of_group in members.items():
+        label = " ".join([name, *distinguishing(dict(settings), [dict(of) for same, of in members if same == name])])
+        at = of_group["length"].isna() if metric.length is None else of_group["length"] == metric.length
+        planned = of_group["status"] != UNPLANNED
+        compared = of_group[(of_group["metric"] == metric.name) & at & of_group["stretch"].isna() & planned]
+        gone = compared.loc[compared["status"] == DIVERGED, "seed"].tolist()
+        seeds[label], diverged[label] = frozenset(compared["seed"]), len(gone)
+        known, stretches = _values(of_group)
+        if (metric.name, metric.length) in known:
+            finished = compared[compared["status"] == FINISHED]
+            folders = {seed: of for seed, of in zip(finished["seed"], finished["folder"], strict=True) if of}
+            groups.append(Group(label, name, metric, dict(settings), known, stretches, lower, gone, folders))
+    if not groups:
+        raise BadTable("no finished run to compare, but for seeds that diverged as well")
+    labels, found = list(seeds), {group.label for group in groups}
+    lost = [label for label in labels if label not in found]
+    looks = rows.groupby("seed")["look"].min()
+    earlier = [int((looks <= look).sum()) for look in range(1, int(looks.max()))]
+    return groups, SeedPlan(seeds, diverged, lost, labels[: labels.index(groups[0].label)], earlier)
+
+
+def distinguishing(settings: Mapping[str, str], namesakes: Iterable[Mapping[str, str]]) -> list[str]:
+    """Return the settings, as one would type them, in which any of the namesakes differs.
+
+    Of "outer.scale" only namesakes with the same "outer" count, as it is a setting within that one.
+    """
+
+    def differs(key: str, other: Mapping[str, str]) -> bool:
+        outer = key.rpartition(".")[0]
+        return other.get(key) != settings[key] and other.get(outer) == settings.get(outer)
+
+    others = list(namesakes)
+    return [f"{key}={text}" for key, text in settings.items() if any(differs(key, other) for other in others)]
+
+
+def _values(rows: pd.DataFrame) -> tuple[dict[tuple[str, int | None], BySeed], dict[str, pd.DataFrame]]:
+    """Return a group's values by metric and length, and those of passages by metric."""
+    finished = rows[rows["status"] == FINISHED]
+    known: dict[tuple[str, int | None], BySeed] = defaultdict(dict)
+    whole = finished.loc[finished["stretch"].isna(), ["metric", "length", "seed", "value"]]
+    for metric, length, seed, value in whole.itertuples(index=False):
+        known[metric, None if pd.isna(length) else int(length)][int(seed)] = float(value)
+    of_stretches = finished[finished["stretch"].notna()].fillna({"document": 0, "stretch_tokens": 1})
+    place = ["stretch", "document", "stretch_tokens"]
+    stretches = {
+        str(metric): of_metric.pivot(index=place, columns="seed", values="value")
+        for metric, of_metric in of_stretches.groupby("metric", sort=False)
+    }
+    return dict(known), stretches
+
+
+def references_of(rows: pd.DataFrame, metric: Metric) -> tuple[dict[str, float], dict[str, str]]:
+    """Return the values of the table's references at the metric, and what it means to be worse, both by name."""
+    at = rows["length"].isna() if metric.length is None else rows["length"] == metric.length
+    found = rows[(rows["status"] == REFERENCE) & (rows["metric"] == metric.name) & at]
+    by_name = found.set_index("name")
+    return by_name["value"].astype(float).to_dict(), by_name["caveat"].to_dict()

@@ -1,0 +1,107 @@
+"""The metric by which groups are compared: a column of numbers in the table, at one length."""
+
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from seedstats.errors import BadSetting, suggestion
+from seedstats.table import FINISHED
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Metric of a table, at a length if it has some.
+
+    unit: the words after a number, "nats per token", "of the examples"; what begins with "of" is a proportion, between
+    0 and 1. Plots and tables call it by `title`.
+    """
+
+    name: str
+    unit: str = ""
+    higher_is_better: bool = False
+    length: int | None = None
+
+    @property
+    def title(self) -> str:
+        """Return the name with the length: "loss", "accuracy at 96"."""
+        return self.name if self.length is None else f"{self.name} at {self.length}"
+
+    @property
+    def is_proportion(self) -> bool:
+        return self.unit.startswith("of ")
+
+    @property
+    def sign(self) -> int:
+        """Return the factor of a value that makes lower ones better."""
+        return -1 if self.higher_is_better else 1
+
+    @property
+    def short_unit(self) -> str:
+        """Return the unit within a sentence: "nats" for "nats per token"."""
+        return self.unit.partition(" per ")[0]
+
+    @property
+    def label(self) -> str:
+        """Return the label of an axis: "loss, nats per token", "accuracy at 96, share of the examples"."""
+        unit = f"share {self.unit}" if self.is_proportion else self.unit
+        return f"{self.title}, {unit}" if unit else self.title
+
+    @property
+    def usual_effect(self) -> float | None:
+        """Return a difference that matters where nobody says: 0.02 nats; None for other units."""
+        return 0.02 if self.short_unit == "nats" else None
+
+    def at(self, length: int | None) -> "Metric":
+        return replace(self, length=length)
+
+    def text(self, value: float | None, sign: str = "") -> str:
+        """Return a value as tables print it."""
+        return "n/a" if value is None else fixed(value, 3 if self.is_proportion else 4, sign)
+
+    def interval(self, ends: tuple[float, float] | None, sign: str = "") -> str:
+        return " to ".join(self.text(end, sign) for end in ends) if ends else "n/a"
+
+    def amount(self, value: float, *beside: float) -> str:
+        """Return a value within a sentence, "0.080 nats", with the digits that tell it from the others beside it."""
+        return f"{value:.{self.places(value, *beside)}f} {self.short_unit}".rstrip()
+
+    def places(self, *values: float) -> int:
+        """Return a number of decimals: 3, of proportions 2; more where values would look equal, or 0."""
+        return places_for(2 if self.is_proportion else 3, *values)
+
+
+def fixed(value: float, places: int, sign: str = "") -> str:
+    """Return a number with so many decimals, or with two digits where it would look like 0."""
+    return f"{value:{sign}.{places}f}" if value == 0 or round(value, places) else f"{value:{sign}.1e}"
+
+
+def places_for(fewest: int, *numbers: float) -> int:
+    """Return a number of decimals: `fewest`, or more if numbers would look equal, or 0."""
+    told_apart = {0.0, *numbers}
+    return next((d for d in range(fewest, 12) if len({round(x, d) for x in told_apart}) == len(told_apart)), 12)
+
+
+def metric_of(rows: pd.DataFrame, name: str | None, length: int | None, better: str | None) -> Metric:
+    """Return the metric by which to compare the rows of a checked table, all on the same data.
+
+    By default it is that of the first row, at its first length. better: lower or higher, where the table doesn't say.
+    Raises BadSetting for what the table doesn't have, with what it has.
+    """
+    whole = rows[rows["stretch"].isna()]
+    names = whole["metric"].unique().tolist()
+    if name is not None and name not in names:
+        known = whole.loc[whole["better"] != "", "metric"].unique().tolist()
+        raise BadSetting("metric", name, f"there is no such metric; {suggestion(name, known or names)}")
+    of_metric = whole[whole["metric"] == (name or names[0])]
+    lengths = of_metric["length"].dropna().unique().tolist()
+    if length is not None and length not in lengths:
+        at = f"is known at {', '.join(map(str, sorted(lengths)))}" if lengths else "is of the whole run, at no length"
+        raise BadSetting("length", length, f"{name or names[0]} {at}")
+    first, values = of_metric.iloc[0], of_metric.loc[of_metric["status"] == FINISHED, "value"]
+    direction = first["better"] or better
+    if not direction:
+        raise BadSetting("better", "", f"must be lower or higher: which {first['metric']} is the better one?")
+    ends = bool(values.between(0, 1).all() and values.isin([0, 1]).any())  # where a t test takes seeds for certain
+    unit = first["unit"] or ("of all" if ends else "")
+    at = length or (int(lengths[0]) if lengths else None)
+    return Metric(str(first["metric"]), unit, direction == "higher", at)

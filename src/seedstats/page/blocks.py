@@ -1,0 +1,144 @@
+"""Blocks: the content of a report, whatever it is rendered to.
+
+`html`, `markdown` and `terminal` each render all of them. Texts are plain: renderers escape them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+
+@dataclass(frozen=True)
+class Heading:
+    """Title with the blocks below it; its level is its depth in the page. anchor: its id, for links."""
+
+    title: str
+    blocks: Sequence[Block]
+    anchor: str = ""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Paragraph. large: the answer that a page begins with."""
+
+    text: str
+    large: bool = False
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """List of sentences. links: for each item the anchor of a heading, to which its text up to the colon leads."""
+
+    items: Sequence[str]
+    kind: Literal["plain", "answer", "caveat"] = "plain"
+    links: Sequence[str] = ()
+
+
+DARKEST = 10  # shade
+
+
+class Cell(NamedTuple):
+    """Cell of a table. tooltip: shown under the mouse. shade: from 0, white, to DARKEST."""
+
+    text: str
+    tooltip: str = ""
+    marked: bool = False
+    shade: int | None = None
+
+
+Row: TypeAlias = Sequence[str | Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Table with a title above it and a note below. All rows have as many cells as there are columns.
+
+    kind: the class in page.html: "dimmed" for numbers in grey, out of which marked ones stand out, "symbols" for short
+    words in a font of fixed width, of which marked ones are errors. words: the columns whose cells are set as text, to
+    the left and in several lines. hint: a note on colours and tooltips, in html only.
+    highlight: first cell of the row that stands out. foot: rows that are not sorted. sorted_by: the column by which
+    the rows are sorted, and how. narrow: the columns that fit on a terminal; none: all. groups: heads above the
+    columns after the first, each with the number of columns below it.
+    """
+
+    title: str
+    columns: Row
+    rows: Sequence[Row]
+    note: str = ""
+    kind: Literal["", "dimmed", "symbols"] = ""
+    hint: str = ""
+    anchor: str = ""
+    highlight: str | None = None
+    foot: Sequence[Row] = ()
+    sortable: bool = False
+    sorted_by: tuple[int, Literal["ascending", "descending"]] | None = None
+    narrow: Sequence[int] = ()
+    groups: Sequence[tuple[str, int]] = ()
+    words: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Figure with a title and a caption. name: of its file, and its id. small: it is part of a gallery."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Drawing
+    small: bool = False
+
+    @cached_property
+    def svg(self) -> str:
+        from seedstats.page.svg import svg  # loads matplotlib
+
+        return svg(self.figure)
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Small figures side by side, whose captions name them."""
+
+    figures: Sequence[Figure]
+
+
+@dataclass(frozen=True)
+class Details:
+    """Blocks that are folded away behind a summary."""
+
+    summary: str
+    blocks: Sequence[Block]
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines in a font of fixed width."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """Terms and their values."""
+
+    items: dict[str, str]
+
+
+Block: TypeAlias = Heading | Text | Bullets | Table | Figure | Gallery | Details | Code | Definitions
+
+
+def figures(blocks: Sequence[Block]) -> Iterator[Figure]:
+    """Yield all figures of a page, in its order."""
+    for block in blocks:
+        if isinstance(block, Figure):
+            yield block
+        elif isinstance(block, Gallery):
+            yield from block.figures
+        elif isinstance(block, Heading | Details):
+            yield from figures(block.blocks)

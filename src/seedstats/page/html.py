@@ -1,0 +1,109 @@
+"""Blocks as an HTML page that needs no other file.
+
+`_element` is the one place where text is escaped: what is no Markup yet.
+"""
+
+import base64
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from string import Template
+
+from markupsafe import Markup, escape
+
+from seedstats.page.blocks import Block, Bullets, Cell, Code, Definitions, Details, Figure, Gallery, Heading, Table, Text
+
+_PAGE = Path(__file__).with_name("page.html")  # its style and script
+
+
+def page(title: str, blocks: Sequence[Block]) -> str:
+    """Return the page, with its pictures as data URIs, so that nothing is fetched."""
+    content = {"title": escape(title), "body": _element("h1", title) + _all(blocks, 2)}
+    return Template(_PAGE.read_text(encoding="utf-8")).substitute(content)
+
+
+def _all(blocks: Iterable[Block], level: int) -> Markup:
+    """Render blocks whose titles are headings of that level."""
+    return Markup("\n").join(["", *(_block(block, level) for block in blocks)])
+
+
+def _block(block: Block, level: int) -> Markup:
+    match block:
+        case Heading(title, blocks, anchor):
+            return _element(f"h{level}", title, id=anchor) + _all(blocks, level + 1)
+        case Text(text, large):
+            return _element("p", text, class_="headline" if large else "")
+        case Bullets(items, kind, links):
+            lines = map(_linked, items, links) if links else items
+            return _element("ul", *(_element("li", line) for line in lines), class_=kind)
+        case Table():
+            return _table(block, level)
+        case Figure():
+            return _figure(block, level)
+        case Gallery(figures):
+            return _element("div", _all(figures, level), class_="gallery")
+        case Details(summary, blocks, is_open):
+            return _element("details", _element("summary", summary), _all(blocks, level + 1), open=is_open and "open")
+        case Code(text):
+            return _element("pre", text)
+        case Definitions(items):
+            return _element("dl", *(_element("dt", term) + _element("dd", text) for term, text in items.items()))
+
+
+def _element(tag: str, *content: str, **attributes: object) -> Markup:
+    """Return an element with its content; attributes that are empty are left out, and one is named `class_`."""
+    given = [
+        (name.rstrip("_").replace("_", "-"), value)
+        for name, value in attributes.items()
+        if value not in ("", None, False)
+    ]
+    opening = Markup("").join(Markup(' {}="{}"').format(name, value) for name, value in given)
+    return Markup("<{0}{1}>{2}</{0}>").format(tag, opening, Markup("").join(content))
+
+
+def _linked(text: str, anchor: str) -> Markup:
+    name, colon, rest = text.partition(": ")
+    return _element("a", name, href=f"#{anchor}") + colon + rest
+
+
+def _table(table: Table, level: int) -> Markup:
+    title = _element(f"h{level}", table.title) if table.title else ""
+    heads = []
+    if table.groups:
+        above = [_element("th", name, scope="colgroup", colspan=count) for name, count in table.groups]
+        heads.append(_element("tr", _element("th"), *above))
+    column, order = table.sorted_by or (None, "")
+    columns = (
+        _cell(cell, "th", n in table.words, scope="col", aria_sort=order if n == column else "")
+        for n, cell in enumerate(table.columns)
+    )
+    parts = [_element("thead", *heads, _element("tr", *columns)), _element("tbody", *_rows(table, table.rows))]
+    parts += [_element("tfoot", *_rows(table, table.foot))] if table.foot else []
+    kind = f"{table.kind} sortable".strip() if table.sortable else table.kind
+    lines = [title, _element("div", _element("table", *parts, id=table.anchor, class_=kind), class_="table")]
+    if table.note:
+        hint = f" {table.hint}" if table.hint else ""
+        lines.append(_element("p", table.note, hint))
+    return Markup("\n").join(lines)
+
+
+def _rows(table: Table, rows: Iterable[Sequence[str | Cell]]) -> Iterable[Markup]:
+    for row in rows:
+        kind = "highlight" if row[0] == table.highlight else ""
+        cells = (_cell(cell, "td", n in table.words) for n, cell in enumerate(row))
+        yield Markup("\n") + _element("tr", *cells, class_=kind)
+
+
+def _cell(given: str | Cell, tag: str, words: bool, **attributes: str) -> Markup:
+    cell = Cell(given) if isinstance(given, str) else given
+    kind = f"{'words' * words} {'marked' * cell.marked}".strip()
+    style = "" if cell.shade is None else f"--shade: {cell.shade}"
+    return _element(tag, cell.text, title=cell.tooltip, class_=kind, style=style, **attributes)
+
+
+def _figure(figure: Figure, level: int) -> Markup:
+    title = "" if figure.small else _element(f"h{level}", figure.title)
+    uri = "data:image/svg+xml;base64," + base64.b64encode(figure.svg.encode()).decode()
+    width = int((59 if figure.small else 67) * figure.figure.get_figwidth())  # at which its text can be read
+    picture = Markup('<img src="{}" alt="{}" style="min-width: {}px">').format(uri, figure.title, width)
+    content = (title, _element("div", picture, class_="wide"), _element("figcaption", figure.caption))
+    return _element("figure", *content, id=figure.name)

@@ -1,0 +1,64 @@
+"""Blocks as GitHub's markdown, with pictures in files."""
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat, zip_longest
+from textwrap import indent
+
+from seedstats.page.blocks import Block, Bullets, Cell, Code, Definitions, Details, Figure, Gallery, Heading, Table, Text
+
+
+def page(title: str, blocks: Sequence[Block]) -> str:
+    """Return the page; its pictures are expected in figures/, by their names."""
+    return "\n\n".join([f"# {_text(title)}", *_all(blocks, 2)]) + "\n"
+
+
+def _all(blocks: Iterable[Block], level: int) -> list[str]:
+    """Return the paragraphs of blocks whose titles are headings of that level."""
+    return [paragraph for block in blocks for paragraph in _block(block, level) if paragraph]
+
+
+def _block(block: Block, level: int) -> list[str]:
+    match block:
+        case Heading(title, blocks):
+            return [_heading(title, level), *_all(blocks, level + 1)]
+        case Text(text):
+            return [_text(text)]
+        case Bullets(items):
+            return ["\n".join(f"- {_text(item)}" for item in items)]
+        case Table():
+            return [_heading(block.title, level), _table(block), _text(block.note)]
+        case Figure():
+            title = "" if block.small else _heading(block.title, level)
+            return [title, f"![{_text(block.title)}](figures/{block.name}.svg)", _text(block.caption)]
+        case Gallery(figures):
+            return _all(figures, level)
+        case Details(summary, blocks, is_open):
+            opening = f"<details{' open' * is_open}><summary>{html.escape(summary)}</summary>"
+            return [opening, *_all(blocks, level + 1), "</details>"]
+        case Code(text):
+            return [indent(text.rstrip("\n"), "    ")]
+        case Definitions(items):
+            return ["\n".join(f"- {_text(term)}: {_text(value)}" for term, value in items.items())]
+
+
+def _text(text: str) -> str:
+    """Escape what would be a tag; other marks in a name of a scheme or folder are rare, and do no harm."""
+    return re.sub(r"<(?=[a-zA-Z/!?])", r"\\<", text)
+
+
+def _heading(title: str, level: int) -> str:
+    return f"{'#' * level} {_text(title)}" if title else ""
+
+
+def _table(table: Table) -> str:
+    groups = chain.from_iterable(repeat(f"{name} ", count) for name, count in [("", 1), *table.groups])
+    columns = [(group + _cell(cell)).lstrip() for group, cell in zip_longest(groups, table.columns, fillvalue="")]
+    lines = [columns, ["---"] * len(columns), *(map(_cell, row) for row in [*table.rows, *table.foot])]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(cell: str | Cell) -> str:
+    text = _text(cell if isinstance(cell, str) else cell.text).replace("|", "\\|")
+    return f"**{text}**" if isinstance(cell, Cell) and cell.marked and text else text

@@ -1,0 +1,136 @@
+"""Sentences on all groups together, and conditions of findings on two."""
+
+from collections.abc import Mapping, Sequence
+
+from seedstats.findings import BETTER, WORSE, AllAlike, Equal, Finding
+from seedstats.metric import Metric, places_for
+from seedstats.statistics.best import BestSet
+from seedstats.statistics.intervals import Estimate
+from seedstats.statistics.paired import Difference
+from seedstats.statistics.proportions import at_most
+from seedstats.statistics.stretches import FEWEST_BLOCKS
+
+
+def summary(findings: Mapping[str, Finding], baseline: str) -> list[str]:
+    """Return one line for each kind of finding against the baseline, with the groups that it is of, by label."""
+    lines: dict[str, list[str]] = {}
+    for label, found in findings.items():
+        d = found.difference
+        said = f"no difference from {baseline} is shown"
+        if d.significant:
+            said = f"{found.word} than {baseline}"
+        elif isinstance(found, Equal):
+            said = f"equal to {baseline} within {found.effect:g} {found.metric.short_unit}".rstrip()
+        elif isinstance(found, AllAlike) and found.size:
+            said = f"{found.word} than {baseline} in every seed, too few to claim it"
+        lines.setdefault(said, []).append(label)
+    order = sorted(lines.items(), key=lambda item: (item[0].startswith("no "), "equal" in item[0]))
+    texts = [f"{said[0].upper()}{said[1:]} ({len(of)} of {len(findings)}): {', '.join(of)}." for said, of in order]
+    incomplete = [label for label, found in findings.items() if not found.difference.outcomes.complete]
+    return texts + ([f"Seeds are missing or diverged: {', '.join(incomplete)}."] if incomplete else [])
+
+
+def unfailed_sentence(n: int) -> str:
+    """Return what n seeds without a failure say of further ones."""
+    return f"None of {n} seeds failed anywhere, yet up to {per_cent(at_most(0, n))} of further ones may (95 % limit)."
+
+
+def lost_sentence(name: str, planned: int, diverged: int) -> str:
+    """Return the sentence on a group without a finished run."""
+    if not planned:
+        return f"{name} has no such value."
+    parts = [f"{diverged} of {planned} seeds diverged"] if diverged else []
+    parts += [f"{planned - diverged} of {planned} seeds are missing"] if planned > diverged else []
+    return f"{name} has no finished run: {', '.join(parts)}."
+
+
+def lost_count(planned: int, diverged: int) -> str:
+    """Return the number of seeds of a group without a finished run, in words, "0 (2 diverged, 1 missing)"."""
+    parts = [f"{count} {word}" for count, word in ((diverged, "diverged"), (planned - diverged, "missing")) if count]
+    return f"0 ({', '.join(parts)})" if parts else "0"
+
+
+def looks_sentence(earlier: Sequence[int]) -> str:
+    """Return the caveat on seeds that were planned after comparisons of so many seeds."""
+    before = ", then ".join(f"{seeds} seeds" for seeds in earlier)
+    return (
+        f"further seeds were planned after a comparison of {before}. Looking again finds more differences by chance, so "
+        f"p-values and intervals are corrected for {1 + len(earlier)} looks"
+    )
+
+
+def reference_caveats(groups: Mapping[str, float], references: Mapping[str, float], worse: Mapping[str, str],
+                      metric: Metric) -> list[str]:  # fmt: skip
+    """Return a caveat on groups, by the mean of each, that are worse than a reference: the best one that they miss."""
+    by_value = sorted(references, key=lambda name: metric.sign * references[name], reverse=True)  # the worst first
+    missed: dict[str, list[str]] = {}
+    for label, mean in groups.items():
+        worst = next((name for name in by_value if metric.sign * (mean - references[name]) > 0), None)
+        if worst is not None:
+            missed.setdefault(worst, []).append(label)
+    return [
+        f"{', '.join(labels)} {'are' if len(labels) > 1 else 'is'} worse than the {name} "
+        f"({metric.text(references[name])}){f': {worse[name]}' if worse.get(name) else ''}"
+        for name, labels in missed.items()
+    ]
+
+
+def without_baseline(names: Sequence[str]) -> str:
+    """Return why nothing is claimed against a baseline that might have been another group."""
+    be = f"be {names[0]}, which has" if len(names) == 1 else f"be {' or '.join(names)}, which have"
+    return f"the baseline would {be} no finished run"
+
+
+# The best
+
+
+def headline_of_best(best: BestSet, others: Sequence[str], at_best: str) -> str:
+    """Return what is known of the best of several groups, where it is not a single one. others: those not in it."""
+    members = best.members
+    either = f"{', '.join(members[:-1])} or {members[-1]}" if len(members) > 1 else members[0]
+    if not others:
+        return f"No difference shown{at_best}: {either} may be best."
+    worse = f"not {', '.join(others)}" if len(others) <= 3 else f"not the {len(others)} others"
+    return f"Best{at_best} is {either}, which can't be told apart; {worse}."
+
+
+# Conditions
+
+
+def other_text(over_seeds: Difference, over_text: Difference) -> str:
+    """Return whether a claimed difference holds for other text than that which was held out, too."""
+    if over_text.significant and (over_text.mean or 0) * (over_seeds.mean or 0) > 0:
+        return "It holds for new seeds and for other text of this corpus"
+    return "It holds for new seeds on this text; for other text it is not shown"
+
+
+OTHER_WEIGHTS = (
+    "Nothing is known of other text, because its passages were measured on another checkpoint than the one compared"
+)
+TOO_ALIKE = "Nothing is known of other text, because too few passages of this one are independent"
+TOO_FEW_DOCUMENTS = (
+    f"Nothing is known of other text, because what is held out tells less than {FEWEST_BLOCKS} documents of equal length"
+)
+
+
+def checkpoints_sentence(first: str, second: str, difference: Estimate, mean: float, metric: Metric) -> str:
+    """Return the sentence on single runs of two groups, compared on passages of the same text.
+
+    mean: the difference of the compared values.
+    """
+    assert difference.interval is not None
+    by, (low, high) = difference.mean, difference.interval
+    places, unit = places_for(3, by, low, high), f" {metric.short_unit}".rstrip()
+    whose = f"On {difference.n:,} passages of the text, these two runs of {first} and {second}"
+    if low * high > 0 > by * mean:
+        return f"{whose} differ in the other direction ({by:+.{places}f}{unit}): they can't be told apart."
+    verdict = f"can't be told apart: {by:+.{places}f}{unit} [{low:+.{places}f}, {high:+.{places}f}]"
+    if low * high > 0:
+        smaller, larger = sorted((abs(low), abs(high)))
+        verdict = f"differ: {first} is {BETTER if by * metric.sign < 0 else WORSE} by {abs(by):.{places}f}{unit}"
+        verdict += f" [{smaller:.{places}f}, {larger:.{places}f}]"
+    return f"{whose} {verdict}. Another seed may reverse this."
+
+
+def per_cent(share: float) -> str:
+    return f"{share:.0%}".replace("%", " %")

@@ -1,0 +1,204 @@
+"""Results as a table: a row for each run, metric and length.
+
+| column | meaning |
+|---|---|
+| name | what is compared: a method, a model, a setting; `method`, `model` or `scheme` will do |
+| seed | whole number; runs of one seed are compared in pairs. Empty: the value is a reference, such as a published one |
+| value | the number; empty of a run that is missing |
+| data | task or text: each is compared by itself |
+| metric, length | which number it is |
+| stretch | number of the passage of text that the value is a mean over, in text order; empty: the whole |
+| document | name or number of the document that the passage is of, the first one of several; empty: not known |
+| stretch_tokens | how many tokens the passage has; empty: as many as others |
+| status | finished, diverged, missing, reference or, of a seed that others were to have, unplanned |
+| better, unit | of the metric: lower or higher; its unit |
+| look | 1, or for a seed that was added after a comparison 2, after another one 3 |
+| caveat | what weakens answers from this row on, a line each; of a reference: what it means to be worse |
+| folder | of the run |
+| source | version of the code, where the runs have several: groups differ in it, but it is no setting |
+| commit, versions, threads, processor, seconds | how and where the run was made: of no effect |
+| any other | a setting: rows of one name that differ in it are of different groups |
+
+Only the first three are needed. The first row has the usual metric and length, and the baseline. Without a status, an
+empty value is of a missing run, nan or an infinite one of a run that diverged. A seed that some group has is missing
+wherever it has no row.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from seedstats.errors import BadTable
+from seedstats.exports import read_exports
+
+NEEDED = ("name", "seed", "value")
+_SAME = ("method", "model", "scheme")  # as name
+_WHOLE_NUMBERS = ("length", "stretch", "document", "stretch_tokens", "look")
+KNOWN = (*NEEDED, "data", "metric", *_WHOLE_NUMBERS[:4], "status", "better", "unit", "look", "caveat", "folder")
+SOURCE = "source"
+ORIGIN = ("commit", "versions", "threads", "processor", "seconds")  # columns that are no settings
+FINISHED, DIVERGED, MISSING, UNPLANNED, REFERENCE = "finished", "diverged", "missing", "unplanned", "reference"
+_STATUSES = (FINISHED, DIVERGED, MISSING, UNPLANNED, REFERENCE)
+_KEY = ("name", "seed", "data", "metric", "length", "stretch")
+
+
+def read_table(*files: Path | str, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """Read results from files and return them as one checked table, with all columns of KNOWN and settings as text.
+
+    files: csv or tsv (Excel's as well, also compressed), parquet, or what wandb, TensorBoard, lm-evaluation-harness,
+    hyperfine and pytest-benchmark export. columns: where a file's columns have other names, those that are meant,
+    {"name": "Model", "seed": "run", "value": "val_loss,val_acc", "settings": "lr"}; others are then ignored.
+
+    Raises BadTable, with a line that names row and column, and OSError for a file that can't be opened.
+    """
+    paths: Sequence[Path] = [Path(file).expanduser() for file in files]
+    return checked(read_exports(paths, columns or {}))
+
+
+def checked(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with all columns of KNOWN. Raises BadTable, with the first wrong row and column."""
+    table = table.rename(columns=lambda name: str(name).strip()).drop(columns=[*ORIGIN], errors="ignore")
+    alike = next((name for name in _SAME if name in table), None)
+    if alike and "name" not in table:
+        table = table.rename(columns={alike: "name"})
+    twice = [name for name in KNOWN if f"{name}.1" in table]
+    if twice:
+        raise BadTable(f"has two columns {twice[0]}")
+    missing = [name for name in NEEDED if name not in table]
+    if missing:
+        raise BadTable(f"has no column {' and no column '.join(missing)}; it has {', '.join(table) or 'none'}")
+    if table.empty:
+        raise BadTable("has no rows")
+    text = table.apply(_as_text)
+    found = text.assign(seed=_numbers(text, "seed"), value=_numbers(text, "value"))
+    numbered = text.assign(document=_by_number(text["document"])) if "document" in text else text
+    for name in _WHOLE_NUMBERS:
+        found[name] = _numbers(numbered, name) if name in text else np.nan
+        _require((found[name] % 1 == 0) | found[name].isna(), name, text, "is no whole number")
+    _require(~(found["stretch_tokens"] < 1), "stretch_tokens", text, "is no number of tokens")
+    defaults = {"data": "results", "metric": "value", "better": "", "unit": "", "caveat": "", "folder": ""}
+    for name, default in defaults.items():
+        found[name] = text[name].replace("", default) if name in text else default
+    found["status"] = _statuses(text, found["value"])
+    _require(found["name"] != "", "name", text, "is empty")
+    reference = found["status"] == REFERENCE
+    of_runs = found["name"].isin(found.loc[~reference, "name"])
+    _require((found["seed"] % 1 == 0) | (reference & ~of_runs), "seed", text, "is no whole number")
+    _require(found["better"].isin(["", "lower", "higher"]), "better", text, "is neither lower nor higher")
+    _require_once(found)
+    _require_one(found, text, "unit")
+    _require_one(found, text, "better")
+    if reference.all():
+        raise BadTable("has no seeds, so there is nothing to compare")
+    shares = found["unit"].str.startswith("of ") & (found["status"] == FINISHED)
+    _require(~shares | found["value"].between(0, 1), "value", text, "is no proportion, as the unit says")
+    metrics = found["data"] + "\n" + found["metric"]
+    known = metrics.isin(metrics[found["stretch"].isna()])
+    _require(known, "stretch", text, "is of a metric that has no row for the whole text")
+    found["look"] = found["look"].fillna(1)
+    found = found.astype(dict.fromkeys(_WHOLE_NUMBERS, "Int64") | {"seed": "Int64", "look": "int64"})
+    return _with_missing(found)
+
+
+def _require_one(table: pd.DataFrame, text: pd.DataFrame, name: str) -> None:
+    """Raise BadTable for the first row with another unit or direction than the first one of its data and metric."""
+    first = table.groupby(["data", "metric"], sort=False)[name].transform("first")
+    if name in text:
+        _require(table[name] == first, name, text, "is another one than in an earlier row of the same metric")
+
+
+def _with_missing(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with a row for each seed that a group lacks and another group on the same data has."""
+    settings = [name for name in table if name not in KNOWN]
+    parts = [table]
+    known = table["better"] != ""  # of other metrics, such as times, no seed is missed
+    whole = table[table["stretch"].isna() & (known | ~known.any()) & (table["status"] != REFERENCE)]
+    for _, rows in whole.groupby(["data", "metric", "length"], sort=False, dropna=False):
+        seeds = set(rows["seed"])
+        for _, group in rows.groupby(["name", *settings], sort=False, dropna=False):
+            missing = sorted(seeds - set(group["seed"]))
+            if missing:
+                own = group.iloc[[0] * len(missing)]
+                parts.append(own.assign(seed=missing, value=np.nan, status=MISSING, caveat="", folder=""))
+    return pd.concat(parts, ignore_index=True) if len(parts) > 1 else table
+
+
+def settings_of(table: pd.DataFrame) -> list[str]:
+    """Return the columns that are settings.
+
+    Raises BadTable for one that differs in every row of a name, as a time of measurement does: no two rows would be
+    seeds of one group.
+    """
+    settings = [name for name in table if name not in KNOWN]
+    there = table[table["status"].isin([FINISHED, DIVERGED])]  # rows of missing seeds repeat the settings of others
+    for name in (name for name in settings if there[name].nunique() > 1):
+        seeds = there.groupby(["name", name])["seed"].nunique()
+        never_shared = there["seed"].nunique() > 1 and (seeds == 1).all()
+        if never_shared and there[name].nunique() > len(there) / 2 > 1:
+            problem = "nearly every row has a value of its own, so it can't be a setting; leave it out"
+            raise BadTable(f"column {name}: {problem}")
+    return settings
+
+
+def _as_text(column: "pd.Series[str]") -> "pd.Series[str]":
+    """Return the column as text, without spaces around it, empty where nothing stands."""
+    return column.map(lambda value: "" if value is None or value is pd.NA or value != value else str(value).strip())
+
+
+def _numbers(text: pd.DataFrame, name: str) -> "pd.Series[float]":
+    """Return a column as numbers, NaN where it is empty."""
+    blank = text[name] == ""
+    numbers = text[name].map(_number).astype(float)
+    _require(numbers.notna() | blank | text[name].str.lower().isin(["nan", "+nan", "-nan"]), name, text, "is no number")
+    return numbers
+
+
+def _by_number(documents: "pd.Series[str]") -> "pd.Series[str]":
+    """Return numbers for names of documents, in the order in which they appear; numbers as they are."""
+    blank = documents.str.lower().isin(["", "nan"])
+    if (blank | documents.map(_number).notna()).all():
+        return documents
+    return pd.Series(pd.factorize(documents)[0] + 1, documents.index).astype(str).where(~blank, "")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)  # exactly, as pandas' own parser doesn't
+    except ValueError:
+        return np.nan
+
+
+def _statuses(text: pd.DataFrame, values: "pd.Series[float]") -> "pd.Series[str]":
+    known = [text["value"] == "", ~np.isfinite(values), text["seed"] == ""]
+    of_value = np.select(known, [MISSING, DIVERGED, REFERENCE], FINISHED)
+    inferred = pd.Series(of_value, text.index)
+    if "status" not in text:
+        return inferred
+    statuses = text["status"].where(text["status"] != "", inferred)
+    _require(statuses.isin(_STATUSES), "status", text, f"is none of {', '.join(_STATUSES)}")
+    _require((statuses != FINISHED) | np.isfinite(values), "value", text, "is no number, of a run that is finished")
+    return statuses
+
+
+def _require(holds: "pd.Series[bool]", name: str, text: pd.DataFrame, problem: str) -> None:
+    """Raise BadTable for the first row for which it doesn't hold. Rows are counted as lines of a csv file."""
+    if not holds.all():
+        index = int((~holds).to_numpy().argmax())
+        raise BadTable(f"row {index + 2}, column {name}: {text[name].iloc[index]!r} {problem}")
+
+
+def _require_once(table: pd.DataFrame) -> None:
+    """Raise BadTable for the first row that has the key and the settings of an earlier one."""
+    key = [*_KEY, *(name for name in table if name not in KNOWN)]
+    again = table.duplicated(key)
+    if again.any():
+        second = int(again.to_numpy().argmax())
+        row = table.iloc[second]
+        same = (table[key] == row[key]) | (table[key].isna() & row[key].isna())
+        first = int(same.all(axis=1).to_numpy().argmax())
+        raise BadTable(
+            f"rows {first + 2} and {second + 2} are both {row['name']} with seed {row['seed']:.0f}, {row['metric']}: "
+            f"a column that tells them apart is missing"
+        )
