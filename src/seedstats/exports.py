@@ -47,6 +47,9 @@ def read_exports(files: Sequence[Path], columns: Mapping[str, str] | None = None
 
     Raises BadTable, which names the file, for one that can't be read, OSError for one that can't be opened.
     """
+    unknown = {*(columns or ())} - {*_ROLES, "value", "settings"}
+    if unknown:
+        raise BadTable(f"{', '.join(sorted(unknown))}: unknown; valid: {', '.join(_ROLES)}, value, settings")
     kinds: dict[Callable[[Opened], Rows], list[tuple[Path, Any]]] = {}
     tables: list[pd.DataFrame] = []
     for file in files:

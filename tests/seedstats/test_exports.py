@@ -270,6 +270,11 @@ def test_what_is_no_export_is_refused_in_one_line_that_names_the_file(
     assert str(caught.value) == f"{file}: {problem}"
 
 
+def test_a_role_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(BadTable, match=r"^sed: unknown; valid: name, seed, data, metric, better, unit, "):
+        read_exports([], {"sed": "seed"})
+
+
 def test_a_file_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_exports([tmp_path / "results.csv"])
