@@ -1,7 +1,7 @@
 """The answers that a page begins with: one line, and at most five findings."""
 
-from seedstats.compare import Comparison
-from seedstats.findings import BETTER, Equal, Finding, Shown, missing_seeds
+from seedstats.comparison import Comparison
+from seedstats.finding import BETTER, Equal, Finding, Shown, missing_seeds
 from seedstats.other_text import checkpoint_sentences
 from seedstats.pairs import ranked
 from seedstats.remarks import headline_of_best, lost_sentence, reference_caveats, summary, unfailed_sentence

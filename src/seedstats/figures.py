@@ -2,22 +2,22 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 
-from seedstats.compare import Comparison
+from seedstats.comparison import Comparison
 from seedstats.groups import Group
 from seedstats.page import blocks
 from seedstats.page.looks import looks, wrapped
+from seedstats.settings import by_name, is_number, varied_settings
 from seedstats.statistics.intervals import Interval
 
 Styles = Mapping[str, dict[str, Any]]  # by label, for matplotlib's plot
-_FEW_PARAMETERS = 100  # up to which their axis is linear, so that it has a zero
 DOTTED: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1}
 
 
@@ -56,62 +56,60 @@ def add_legend(figure: Figure, names: Sequence[str] = ()) -> None:
         figure.legend([handles[name] for name in order], order, loc="outside right upper", fontsize="small")
 
 
-def draw_untrained(axes: Axes, losses: Mapping[str, float], *, upright: bool = False) -> None:
-    """Draw a named line at each loss within the axes, without changing their limits."""
+def draw_references(axes: Axes, values: Mapping[str, float], *, upright: bool = False) -> None:
+    """Draw a named line at each reference within the axes, without changing their limits."""
     low, high = axes.get_xlim() if upright else axes.get_ylim()
-    for name, loss in losses.items():
-        if low <= loss <= high and upright:
-            axes.axvline(loss, **DOTTED)
-            axes.text(loss, 1, name, transform=axes.get_xaxis_transform(), size="small", ha="center", va="bottom")
-        elif low <= loss <= high:
-            axes.axhline(loss, **DOTTED)
-            axes.text(1, loss, name, transform=axes.get_yaxis_transform(), size="small", ha="right", va="bottom")
+    for name, value in values.items():
+        if low <= value <= high and upright:
+            axes.axvline(value, **DOTTED)
+            axes.text(value, 1, name, transform=axes.get_xaxis_transform(), size="small", ha="center", va="bottom")
+        elif low <= value <= high:
+            axes.axhline(value, **DOTTED)
+            axes.text(1, value, name, transform=axes.get_yaxis_transform(), size="small", ha="right", va="bottom")
 
-
-# Each run, and what it costs
 
 _BY_RUN = (
-    "Left, each dot is a run; below them the mean over seeds and its 95 % interval. Right, the mean difference "
-    "from the baseline over common seeds, with its simultaneous interval."
+    "Left: the mean difference from {baseline} over common seeds, with the interval to quote. Right: each dot is a run, "
+    "and below the dots stands their mean with its 95 % interval."
 )
-_OVER_TEXT = (
-    " The broad, pale bar is the interval over seeds and text at once: where it reaches 0, other text may say else."
-)
+_ALONE = "Each dot is a run, and below the dots stands their mean with its 95 % interval."
+_OVER_TEXT = " The broad, pale bar is the interval for new seeds and other text: where it reaches 0, other text may differ."
 
 
-def scores_panel(comparison: Comparison, styles: Styles) -> blocks.Figure:
-    """Draw each run as a dot, each group's mean with its 95 % interval, and its difference from the baseline.
-
-    Losses of untrained models are drawn if within the axes, differences over seeds and text as pale bars.
-    """
-    groups, score, over_text = comparison.groups[::-1], comparison.score, comparison.over_text
+def scores_figure(one: Comparison) -> blocks.Figure:
+    """Draw how each group differs from the baseline, and each run as a dot with the group's mean."""
+    groups, metric, over_text = one.groups[::-1], one.metric, one.over_text
+    styles = styles_of((group.label for group in groups), one.baseline)
     failed = {group.label: f"\n{len(group.diverged)} diverged" if group.diverged else "" for group in groups}
     names = [styles[group.label]["label"] + failed[group.label] for group in groups]
     several = len(groups) > 1
     height = 0.32 + 0.16 * max(name.count("\n") for name in names)  # inches of a row
-    figure = Figure(figsize=(12 if several else 7, 1 + height * len(groups)), layout="constrained")
-    left, *right = figure.subplots(1, 1 + several, sharey=True, squeeze=False)[0]
-    left.set(yticks=range(len(groups)), yticklabels=names, xlabel=score.label, ylim=(-0.6, len(groups) - 0.4))
+    figure = Figure(figsize=(11 if several else 7, 1 + height * len(groups)), layout="constrained")
+    *compared, by_run = figure.subplots(1, 1 + several, sharey=True, squeeze=False)[0]
+    for axes in (*compared, by_run):
+        axes.set(yticks=range(len(groups)), yticklabels=names, ylim=(-0.6, len(groups) - 0.4))
+        axes.grid(axis="x", alpha=0.3)
     for row, group in enumerate(groups):
         look = {name: styles[group.label][name] for name in ("marker", "color")}
         values = list(group.values.values())
-        left.plot(values, [row + 0.2] * len(values), linestyle="", alpha=0.5, markersize=5, **look)
-        _interval(left, row - 0.1, group.estimate.mean, group.estimate.interval, look)
-        broad, difference = over_text.get(group.label), comparison.differences.get(group.label)
+        by_run.plot(values, [row + 0.2] * len(values), linestyle="", alpha=0.5, markersize=5, **look)
+        _interval(by_run, row - 0.1, group.estimate.mean, group.estimate.interval, look)
+        broad, difference = over_text.get(group.label), one.differences.get(group.label)
         if broad and broad.interval:
-            right[0].plot(broad.interval, [row] * 2, c=look["color"], alpha=0.25, lw=7, solid_capstyle="butt")
+            compared[0].plot(broad.interval, [row] * 2, c=look["color"], alpha=0.25, lw=7, solid_capstyle="butt")
         if difference and difference.mean is not None:
-            _interval(right[0], row, difference.mean, difference.interval, look)
-    draw_untrained(left, comparison.untrained, upright=True)
-    if score.metric.is_proportion:  # at their own scale, seeds that are alike would look far apart
-        left.set_xlim(-0.03, 1.03)
-    for axes in right:
+            _interval(compared[0], row, difference.mean, difference.interval, look)
+    draw_references(by_run, one.references, upright=True)
+    by_run.set_xlabel(metric.label)
+    if metric.is_proportion:  # at their own scale, seeds that are alike would look far apart
+        by_run.set_xlim(-0.03, 1.03)
+    better = "right" if metric.higher_is_better else "left"
+    for axes in compared:
         axes.axvline(0, color="black", linewidth=1)
-        axes.set_xlabel(", ".join(filter(None, [f"difference from {wrapped(comparison.baseline)}", score.unit])))
-    for axes in figure.axes:
-        axes.grid(axis="x", alpha=0.3)
-    name, caption = "losses" if score.is_loss else "scores", _BY_RUN + (_OVER_TEXT if over_text else "")
-    return blocks.Figure(name, score.title.capitalize(), caption, figure)
+        unit = f", {metric.short_unit}" if metric.short_unit and not metric.is_proportion else ""
+        axes.set_xlabel(f"difference from {wrapped(one.baseline)}{unit} (better: {better})")
+    caption = _BY_RUN.format(baseline=one.baseline) if several else _ALONE
+    return blocks.Figure("results", "Differences", caption + (_OVER_TEXT if over_text else ""), figure)
 
 
 def _interval(axes: Axes, row: float, mean: float, interval: Interval | None, look: dict[str, Any]) -> None:
@@ -120,50 +118,74 @@ def _interval(axes: Axes, row: float, mean: float, interval: Interval | None, lo
     axes.errorbar(mean, row, xerr=ends, linestyle="", capsize=3, markersize=7, **look)
 
 
-def _training_minutes(group: Group) -> float | None:
-    """Return the mean training time over runs, without validations, or None if unknown."""
-    summaries = [run.summary for run in group.runs]
-    known = [s.tokens / s.tokens_per_s / 60 for s in summaries if s.tokens_per_s > 0]
-    return float(np.mean(known)) if len(known) == len(summaries) else None
+# Figures over a setting
+
+Curves = dict[str, dict[float, list[float]]]  # by label and the value of the setting: the value of each seed
+
+_CAPTION = (
+    "Each line is a name, by the value of the setting that it was tried with: means over seeds, and bars from the worst "
+    "seed to the best. The best point of a line could not have been chosen without having seen it."
+)
 
 
-def trade_off_figure(comparison: Comparison, styles: Styles) -> Figure | None:
-    """Draw each group's mean figure over the training time and over the scheme's parameters, with Pareto fronts.
+def setting_figures(titled: Mapping[str, Comparison]) -> list[blocks.Figure]:
+    """Return a figure for each numeric setting that varies within a name, with a panel for each kind of data."""
+    grids = {title: by_name(one.groups).values() for title, one in titled.items()}
+    names = dict.fromkeys(name for of_data in grids.values() for groups in of_data for name in _numbers(groups))
+    found = []
+    for name in names:
+        curves = {title: _curves(of_data, name) for title, of_data in grids.items()}
+        having = {title: of for title, of in curves.items() if of}
+        found.append(blocks.Figure(f"over_{name}", f"By {name}", _CAPTION, _figure(name, having, titled)))
+    return found
 
-    Returns None unless there are two groups.
-    """
-    groups, score = comparison.groups, comparison.score
-    if len(groups) < 2:
-        return None
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    times, parameters = figure.subplots(1, 2, sharey=True)
-    times.xaxis.set_major_locator(MaxNLocator(5))
-    times.set(xlabel="training, minutes (validations left out)", ylabel=score.label)
-    parameters.set_xscale("symlog", linthresh=_FEW_PARAMETERS)
-    parameters.xaxis.set_major_formatter("{x:,.0f}")
-    parameters.set_xlabel("parameters of the scheme")
-    costs = {times: map(_training_minutes, groups), parameters: (group.mean("params_scheme") for group in groups)}
-    for axes, of_groups in costs.items():
-        points: list[tuple[float, float]] = []
-        for cost, group in zip(of_groups, groups, strict=True):
-            if cost is not None:
-                look = {name: styles[group.label][name] for name in ("marker", "color", "label")}
-                points.append((cost, group.estimate.mean))
-                axes.plot(*points[-1], linestyle="", **look)
-                if group.estimate.interval:
-                    axes.vlines(cost, *group.estimate.interval, color=look["color"], alpha=0.35)
-        if best := front([(cost, score.metric.sign * mean) for cost, mean in points]):
-            line = zip(*(points[n] for n in best), strict=True)
-            axes.plot(*line, color="#555555", linewidth=1, drawstyle="steps-post", zorder=0)
+
+def _numbers(groups: Sequence[Group]) -> list[str]:
+    varied = varied_settings(groups)
+    return [name for name in varied if all(is_number(group.settings.get(name)) for group in groups)]
+
+
+def _curves(grids: Iterable[Sequence[Group]], name: str) -> Curves:
+    """Return a curve for each name whose groups differ in the setting, and each combination of the others that
+    differ."""
+    curves: Curves = {}
+    for groups in grids:
+        if name in _numbers(groups):
+            others = [key for key in varied_settings(groups) if key != name]
+            for group in groups:
+                label = " ".join([group.name, *(f"{key}={group.settings.get(key)}" for key in others)])
+                curves.setdefault(label, {})[float(group.settings[name])] = list(group.values.values())
+    return {label: dict(sorted(points.items())) for label, points in curves.items()}
+
+
+def _figure(name: str, curves: Mapping[str, Curves], titled: Mapping[str, Comparison]) -> Figure:
+    styles = styles_of({label for of_data in curves.values() for label in of_data})
+    values = sorted({value for of_data in curves.values() for points in of_data.values() for value in points})
+    figure = Figure(figsize=(3.9 * len(curves) + 1.6, 3.9), layout="constrained")
+    for (title, of_data), axes in zip(curves.items(), figure.subplots(1, len(curves), squeeze=False)[0], strict=True):
+        for label, points in of_data.items():
+            look: dict[str, Any] = {"markersize": 5} | styles[label]
+            axes.plot(list(points), [fmean(seeds) for seeds in points.values()], **look)
+            worst, best = ([of(seeds) for seeds in points.values()] for of in (min, max))
+            axes.vlines(list(points), worst, best, color=look["color"], linewidth=1.1, alpha=0.6)
+        metric = titled[title].metric
+        axes.set(title=title, xlabel=f"{name}{' (log scale)' if geometric(values) else ''}", ylabel=metric.label)
+        if metric.is_proportion:
+            axes.set_ylim(-0.04, 1.04)
+        if geometric(values):
+            axes.set_xscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(values))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xticks(values, [f"{value:g}" for value in values])
         axes.grid(alpha=0.3)
-    parameters.set_xlim(left=-_FEW_PARAMETERS / 4)
-    add_legend(figure, [styles[group.label]["label"] for group in groups])
+    add_legend(figure)
     return figure
 
 
-def front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the indices of the points that no other point dominates, sorted by their first coordinate; lower is
-    better."""
-    ranked = pd.DataFrame(points, columns=["cost", "figure"], dtype=float).sort_values(["cost", "figure"])
-    best_before = ranked["figure"].cummin().shift(fill_value=np.inf)
-    return ranked.index[ranked["figure"] < best_before].tolist()
+def geometric(values: Sequence[float]) -> bool:
+    """Return whether rising values grow by factors rather than by differences."""
+    if len(values) < 2 or values[0] <= 0:
+        return False
+    steps = np.diff(values)
+    widening = (np.diff(steps) >= 0).all() and (len(steps) == 1 or steps[-1] > steps[0])
+    return bool(values[-1] >= 4 * values[0] and widening)

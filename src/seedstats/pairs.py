@@ -1,9 +1,9 @@
 """Comparison of all pairs of groups as a matrix."""
 
-from seedstats.compare import Comparison
+from seedstats.comparison import Comparison
 from seedstats.metric import fixed
 from seedstats.page.blocks import Cell, Row, Table
-from seedstats.findings import p_text
+from seedstats.finding import p_text
 from seedstats.statistics.paired import Difference
 
 

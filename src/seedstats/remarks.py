@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from seedstats.findings import BETTER, WORSE, AllAlike, Equal, Finding
+from seedstats.finding import BETTER, WORSE, AllAlike, Equal, Finding
 from seedstats.metric import Metric, places_for
 from seedstats.statistics.best import BestSet
 from seedstats.statistics.intervals import Estimate

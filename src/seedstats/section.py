@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from seedstats import pairs, settings
 from seedstats.answers import all_findings, best_groups, caveats, findings, fine_print, headline
-from seedstats.compare import Comparison
+from seedstats.comparison import Comparison
 from seedstats.figures import scores_figure
-from seedstats.findings import p_text
+from seedstats.finding import p_text
 from seedstats.groups import Group
 from seedstats.page.blocks import Block, Bullets, Cell, Details, Figure, Gallery, Heading, Row, Table, Text
 from seedstats.remarks import lost_count

@@ -22,7 +22,7 @@ from itertools import combinations
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from seedstats.findings import finding, p_text
+from seedstats.finding import finding, p_text
 from seedstats.groups import BySeed, Group, SeedPlan
 from seedstats.metric import Metric
 from seedstats.page.blocks import Table
@@ -31,7 +31,7 @@ from seedstats.statistics.paired import Difference, paired
 from seedstats.table import SOURCE
 
 if TYPE_CHECKING:
-    from seedstats.compare import Comparison
+    from seedstats.comparison import Comparison
 
 Level = tuple[str, ...]
 Cell = tuple[Group, Group]  # equal in all but the factor

@@ -7,11 +7,11 @@ from pathlib import Path
 import pandas as pd
 
 from seedstats.answers import headline
-from seedstats.compare import Comparison
+from seedstats.comparison import Comparison
 from seedstats.page.blocks import Block, Bullets, Code, Details, Figure, Heading, Text
 from seedstats.page.files import write_report
 from seedstats.section import Section, file_name
-from seedstats.verdicts import Verdict, published, verdict_table
+from seedstats.verdict import Verdict, published, verdict_table
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from seedstats.errors import BadSetting, suggestion
-from seedstats.findings import Finding, finding
+from seedstats.finding import Finding, finding
 from seedstats.groups import Group, SeedPlan, groups_of, references_of
 from seedstats.metric import Metric, metric_of
 from seedstats.other_text import text_condition, text_differences
