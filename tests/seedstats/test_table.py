@@ -3,7 +3,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from poslab.statistics.table import BadTable, read_table, settings_of
+from seedstats.table import BadTable, read_table, settings_of
 
 GOOD = "scheme,seed,value\na,1,4.0\na,2,4.1\nb,1,3.9\nb,2,4.0\n"
 

@@ -23,7 +23,7 @@ from runs_to_compare import (
 from poslab.comparison import factors as module
 from poslab.comparison.compare import Comparison
 from poslab.comparison.factors import Effect, confounded, factors, in_words, two_way_tables
-from poslab.statistics.paired import paired
+from seedstats.statistics.paired import paired
 
 Losses = dict[tuple[tuple[str, Any], ...], dict[int, float]]
 

@@ -29,8 +29,8 @@ from poslab.comparison.compare import compare_table
 from poslab.comparison.verdicts import Verdict, verdict_table, verdicts
 from poslab.config.scripts import CompareConfig
 from poslab.errors import UserError
-from poslab.statistics.permutation import seeds_to_claim
-from poslab.statistics.table import checked, read_table
+from seedstats.statistics.permutation import seeds_to_claim
+from seedstats.table import checked, read_table
 
 
 def verdicts_in(root: Path, *claims: str, **settings: Any) -> list[Verdict]:

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from paired_figures import by_seed, differences
 
 from poslab.metric import EXACT, Metric, loss_metric
-from poslab.statistics.best import BestSet
-from poslab.statistics.findings import AllAlike, Equal, Incomplete, finding, p_text
-from poslab.statistics.intervals import Estimate, Interval, StudentT
-from poslab.statistics.outcomes import SeedOutcomes
-from poslab.statistics.paired import Difference
-from poslab.statistics.power import plan_seeds
-from poslab.statistics.remarks import (
+from seedstats.statistics.best import BestSet
+from seedstats.finding import AllAlike, Equal, Incomplete, finding, p_text
+from seedstats.statistics.intervals import Estimate, Interval, StudentT
+from seedstats.statistics.outcomes import SeedOutcomes
+from seedstats.statistics.paired import Difference
+from seedstats.statistics.power import plan_seeds
+from seedstats.remarks import (
     best_sentence,
     checkpoints_sentence,
     convergence_remarks,
