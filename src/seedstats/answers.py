@@ -1,7 +1,7 @@
 """The answers that a page begins with: one line, and at most five findings."""
 
 from seedstats.comparison import Comparison
-from seedstats.finding import BETTER, Equal, Finding, Shown, missing_seeds
+from seedstats.finding import BETTER, Equal, Finding, Shown, counted, missing_seeds
 from seedstats.other_text import checkpoint_sentences
 from seedstats.pairs import ranked
 from seedstats.remarks import headline_of_best, lost_sentence, reference_caveats, summary, unfailed_sentence
@@ -17,7 +17,7 @@ def headline(one: Comparison) -> str:
     """Return the answer in one line: which group is best, by how much, how sure that is; or why that isn't known."""
     judged = one.judged
     if len(judged) + len(one.planned.lost) < 2:
-        return f"Only {judged[0].label} is here ({judged[0].count} seeds): there is nothing to compare it with."
+        return f"Only {judged[0].label} is here ({counted(len(judged[0].values))}): there is nothing to compare it with."
     best = best_groups(one)
     if best is None:
         return f"No answer yet: {_unknown(one)}."
@@ -54,8 +54,7 @@ def _unknown(one: Comparison) -> str:
     fewest = min(one.judged, key=lambda group: len(group.values))
     if len([group for group in one.judged if not group.diverged]) < 2:
         return "runs diverged, and less than two groups are left"
-    seeds = len(fewest.values)
-    return f"{fewest.label} has {seeds} seed{'s' * (seeds != 1)}, and an answer takes {FEWEST_SEEDS}"
+    return f"{fewest.label} has {counted(len(fewest.values))}, and an answer takes {FEWEST_SEEDS}"
 
 
 def findings(one: Comparison) -> list[str]:
