@@ -23,7 +23,7 @@ def by_number(values: Values) -> Mapping[int, float | None]:
     return values if isinstance(values, Mapping) else dict(enumerate(values, start=1))
 
 
-def rows(values: Mapping[str, Values], kind: Mapping[str, str] = LOSS, **columns: object) -> pd.DataFrame:
+def rows(values: Mapping[str, Values], kind: Mapping[str, str] = LOSS, /, **columns: object) -> pd.DataFrame:
     """A row for each name and seed, of text as a file has it; columns: settings and others, alike in all rows."""
     found = [
         {"name": name, "seed": str(seed), "value": "" if value is None else str(value)}
