@@ -21,13 +21,19 @@ def headline(one: Comparison) -> str:
     best = best_groups(one)
     if best is None:
         return f"No answer yet: {_unknown(one)}."
+    gone = [group.label for group in judged if group.diverged]
+    left_out = f" Left out, because seeds diverged: {', '.join(gone)}." if gone else ""
+    return _best_known(one, best) + left_out
+
+
+def _best_known(one: Comparison, best: BestSet) -> str:
     others = [label for label in best.p_values if label not in best.members]
     at_best = ", each at its best setting," if one.in_grids else ""
     if len(best.members) > 1:
         return headline_of_best(best, others, at_best.rstrip(","))
-    first, second = best.members[0], one.baseline
-    if first == second:  # the next best is what it is compared with
-        second = next(group.label for group in judged if group.label != first)
+    first = best.members[0]
+    # The next best is what it is compared with, where it is the baseline, or seeds of the baseline diverged.
+    second = one.baseline if one.baseline in others else next(group.label for group in one.judged if group.label in others)
     found = _between(one, first, second)
     if not isinstance(found, Shown) or found.word != BETTER:
         return f"{first}{at_best} is best{f': {found.numbers} from {second}' if found else ''}."
