@@ -17,7 +17,8 @@ def headline(one: Comparison) -> str:
     """Return the answer in one line: which group is best, by how much, how sure that is; or why that isn't known."""
     judged = one.judged
     if len(judged) + len(one.planned.lost) < 2:
-        return f"Only {judged[0].label} is here ({counted(len(judged[0].values))}): there is nothing to compare it with."
+        seeds = counted(len(judged[0].values))
+        return f"Only {judged[0].label} is here ({seeds}): there is nothing to compare it with."
     best = best_groups(one)
     if best is None:
         return f"No answer yet: {_unknown(one)}."
@@ -32,8 +33,9 @@ def _best_known(one: Comparison, best: BestSet) -> str:
     if len(best.members) > 1:
         return headline_of_best(best, others, at_best.rstrip(","))
     first = best.members[0]
-    # The next best is what it is compared with, where it is the baseline, or seeds of the baseline diverged.
-    second = one.baseline if one.baseline in others else next(group.label for group in one.judged if group.label in others)
+    second = one.baseline
+    if second not in others:  # the next best takes its place, as it is best itself, or seeds of it diverged
+        second = next(group.label for group in one.judged if group.label in others)
     found = _between(one, first, second)
     if not isinstance(found, Shown) or found.word != BETTER:
         return f"{first}{at_best} is best{f': {found.numbers} from {second}' if found else ''}."
@@ -66,20 +68,25 @@ def _unknown(one: Comparison) -> str:
 def findings(one: Comparison) -> list[str]:
     """Return what a comparison shows, at most five sentences: differences that are shown first; where there are more, a
     line for each kind."""
-    one_by_one, effects = _one_by_one(one), effects_in_words(one.setting_effects)
-    texts = [*one_by_one, *effects]
+    effects, of_text = effects_in_words(one.setting_effects), _on_single_runs(one)
+    texts = [*_one_by_one(one), *effects, *of_text]
     if len(texts) > FEW:
         pairs = f"Of all {len(one.pairs)} pairs, {len(ranked(one))} are shown to differ."
         short = [*kinds(one), *([pairs] if len(one.pairs) > 1 else [])]
         # Of a single name, settings are all that is asked about.
-        texts = [*effects, *short] if len(one.chosen) == 1 else [*short, *effects]
-    return [*texts[:FEW], *checkpoint_sentences(one.base, one.groups, one.differences)]
+        texts = [*effects, *short, *of_text] if len(one.chosen) == 1 else [*short, *effects, *of_text]
+    return texts[:FEW]
 
 
 def all_findings(one: Comparison) -> list[str]:
     """Return all findings one by one, if `findings` has them but in short."""
     every = [*map(str, one.findings.values()), *pair_sentences(one), *effects_in_words(one.setting_effects)]
+    every += _on_single_runs(one)
     return every if set(every) - set(findings(one)) else []
+
+
+def _on_single_runs(one: Comparison) -> list[str]:
+    return checkpoint_sentences(one.base, one.groups, one.differences)
 
 
 def _one_by_one(one: Comparison) -> list[str]:

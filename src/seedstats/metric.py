@@ -84,8 +84,8 @@ def places_for(fewest: int, *numbers: float) -> int:
 def metric_of(rows: pd.DataFrame, name: str | None, length: int | None, better: str | None) -> Metric:
     """Return the metric by which to compare the rows of a checked table, all on the same data.
 
-    By default it is that of the first row of a run, at its first length. better: lower or higher, where the table doesn't say.
-    Raises BadSetting for what the table doesn't have, with what it has.
+    By default it is that of the first row of a run, at its first length. better: lower or higher, where the table
+    doesn't say. Raises BadSetting for what the table doesn't have, with what it has.
     """
     whole = rows[rows["stretch"].isna() & (rows["status"] != REFERENCE)]
     names = whole["metric"].unique().tolist()
