@@ -32,6 +32,7 @@ from statistics import fmean
 
 from seedstats.claims import ALL, Claim
 from seedstats.comparison import Comparison
+from seedstats.errors import BadSetting, suggestion
 from seedstats.groups import Group
 from seedstats.metric import fixed
 from seedstats.page.blocks import Block, Bullets, Table
