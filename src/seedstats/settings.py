@@ -347,7 +347,8 @@ def choices_table(comparison: Comparison) -> Table | None:
     known = sorted(n for name, n in comparison.groups[0].known if name == metric.name and n is not None)
     lengths: list[int | None] = [*(n for n in known if n >= (metric.length or 0))] or [metric.length]
     usual = {name: _usual(of, comparison.defaults.get(name, {})) for name, of in grids.items()}
-    shown = ["default", "chosen"] if any(usual.values()) else ["chosen"]
+    known_usual = any(usual[name] for name, of in grids.items() if len(of) > 1)
+    shown = ["default", "chosen"] if known_usual else ["chosen"]
     columns = ["name", "settings tried", *shown]
     columns += [f"{metric.at(length).title}, {which}" for length in lengths for which in shown]
     rows = []
