@@ -131,11 +131,11 @@ def compare(
     Returns the comparisons by the name of their data. Raises BadSetting for what no data know, and BadTable for columns
     that can't be settings and without a finished run.
     """
-    asked: dict[str, Any] = {"baseline": baseline, "metric": metric, "length": length}
+    asked: dict[str, Any] = {"baseline": baseline, "metric": metric, "length": length, "chosen_by": chosen_by}
     found: dict[str, Comparison] = {}
     refused: dict[str, list[BadSetting]] = {}
     for name, rows in table.groupby("data", sort=False):
-        usual = {"better": better, "pairs": pairs, "effect": effect, "chosen_by": chosen_by, "defaults": defaults or {}}
+        usual = {"better": better, "pairs": pairs, "effect": effect, "defaults": defaults or {}}
         found[str(name)], refused[str(name)] = _compare_data(rows, asked, usual)
     for option in asked:
         errors = [error for of_data in refused.values() for error in of_data if error.option == option]
@@ -157,7 +157,7 @@ def _compare_data(
         of_rows = rows.loc[(rows["metric"] == metric.name) & rows["seed"].notna(), "caveat"].unique()
         caveats = list(dict.fromkeys(line for cell in of_rows for line in cell.splitlines()))
         compared = compare_groups(
-            groups, planned, asked["baseline"], usual["pairs"] == "all", usual["chosen_by"], usual["defaults"]
+            groups, planned, asked["baseline"], usual["pairs"] == "all", asked["chosen_by"], usual["defaults"]
         )
         references, worse = references_of(rows, metric)
         more = {"effect": usual["effect"], "references": references, "worse_than": worse}
