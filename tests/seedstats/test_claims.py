@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from poslab.comparison.claims import ALL, claims_file, parse_claim, read_claims, when_written
 from poslab.comparison.groups import Group
 from poslab.comparison.scores import Score
+
 from poslab.config.files import CLAIMS, CONFIGS
 from poslab.errors import UserError
 from poslab.metric import loss_metric

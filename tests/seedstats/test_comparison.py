@@ -124,12 +124,8 @@ def test_each_kind_of_data_is_compared_by_itself_in_one_family() -> None:
     assert list(found) == ["copy", "text"]
     assert [one.metric.title for one in found.values()] == ["exact at 40", "loss"]
     assert [one.baseline for one in found.values()] == ["absolute", "t5"]
-    assert found["copy"].notes == [
-        "baseline=t5: unknown; valid: absolute, shaw; what is usual takes its place"
-    ]
-    assert found["text"].notes == [
-        "length=40: loss is of the whole run, at no length; what is usual takes its place"
-    ]
+    assert found["copy"].notes == ["baseline=t5: unknown; valid: absolute, shaw; what is usual takes its place"]
+    assert found["text"].notes == ["length=40: loss is of the whole run, at no length; what is usual takes its place"]
     assert {one.comparisons for one in found.values()} == {3}
     alone = seedstats.compare(table[table["data"] == "text"], baseline="t5")["text"].differences
     usual = {("text", name): d for name, d in found["text"].differences.items()}

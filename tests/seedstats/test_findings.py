@@ -265,7 +265,10 @@ def test_groups_that_are_worse_than_references(absolute: float, t5: float, cavea
     ("over_text", "said"),
     [
         (difference(-0.08, -0.12, -0.04, 0.01, 0.01), "It holds for new seeds and for other text of this corpus"),
-        (difference(-0.08, -0.2, 0.04, 0.06, 0.2), "It holds for new seeds on this text; for other text it is not shown"),
+        (
+            difference(-0.08, -0.2, 0.04, 0.06, 0.2),
+            "It holds for new seeds on this text; for other text it is not shown",
+        ),
         (WORSE, "It holds for new seeds on this text; for other text it is not shown"),
     ],
 )

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tables import LOSS, SHARE, compared, rows, said
+from tables import SHARE, compared, rows
 
+from seedstats import BadSetting
 from seedstats.answers import caveats
 from seedstats.comparison import Comparison
 from seedstats.figures import geometric, setting_figures
@@ -91,7 +92,7 @@ def test_effects_are_paired_over_seeds_and_the_other_settings() -> None:
     assert swapped.startswith("shaw: keys without values is better than values without keys: 0.0")
     assert swapped.endswith(" This is a mean over 3 settings of max_distance.")
     assert any(text.startswith("shaw: max_distance=1 is worse than max_distance=16: 0.0") for text in words)
-    assert words[-1].startswith("shaw: no effect is shown of max_distance=4 instead of max_distance=16, ")
+    assert words[-1] == "shaw: no effect is shown of max_distance=4 instead of max_distance=16."
     row = next(row for row in tables(one)["Settings by themselves"].rows if "without" in row[1])
     assert row[:2] + row[-2:] == ["shaw", "keys without values instead of values without keys", "3", "3"]
 
@@ -124,7 +125,7 @@ def test_defaults_are_what_others_are_compared_with() -> None:
 
 def test_what_never_changed_alone_is_not_known() -> None:
     parts = [rows({"t5": [4.0]}, buckets=b, distance=d) for b, d in ((8, 32), (8, 128), (16, 64))]
-    one = compared(*parts, baseline="t5 buckets=16")
+    one = compared(*parts, baseline="t5 buckets=16", defaults={"t5": {"distance": "32"}})
     assert caveats(one) == ["t5: no two groups differ in buckets alone, so its effect is not known."]
     (known,) = effects_in_words(one.setting_effects)
     assert known.startswith("t5: distance=128 and distance=32 were equal in one run each")
@@ -166,7 +167,7 @@ def test_an_effect_of_which_groups_or_seeds_are_lost_is_not_claimed(lost: dict[i
     _, drawn = grid(settings, lambda distance, keys: 0.1 * (distance == 1) - 0.04 * keys, seeds=4)
     drawn[1, True] |= lost
     parts = [_rows("shaw", dict(zip(settings, values, strict=True)), of) for values, of in drawn.items()]
-    one = compared(*parts, defaults={"shaw": {"max_distance": "1"}})
+    one = compared(*parts, baseline="shaw max_distance=4 keys=true", defaults={"shaw": {"max_distance": "1"}})
     (text,) = [effect.sentence for effect in one.setting_effects if "max_distance=4 " in effect.sentence]
     assert words in text
 
@@ -213,7 +214,9 @@ def test_names_are_compared_each_at_its_best_setting() -> None:
     assert [group.label for group in by_loss.judged] == ["t5 rate=8", "nope"]
     assert by_loss.baseline == "t5 rate=8"
     assert compared(*SWEPT, chosen_by="validation loss", baseline="t5 rate=1").baseline == "t5 rate=1"
-    assert compared(*SWEPT, chosen_by="exact").chosen == ["nope", "t5 rate=32"]
+    assert compared(*SWEPT, metric="validation loss", chosen_by="exact").chosen == ["nope", "t5 rate=32"]
+    with pytest.raises(BadSetting, match="^chosen_by=los: there is no such metric; valid: exact, validation loss$"):
+        compared(*SWEPT, chosen_by="los")
     diverged = of_rate("t5", 8, [0.5, math.nan], [0.3, math.nan])
     assert compared(*SWEPT[:3], *diverged, *SWEPT[6:], chosen_by="validation loss").chosen == ["nope", "t5 rate=32"]
 

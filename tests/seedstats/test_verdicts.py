@@ -12,6 +12,9 @@ import pandas as pd
 import pytest
 import yaml
 from common import REPOSITORY
+from poslab.comparison.claims import claims_file, parse_claim, read_claims
+from poslab.comparison.compare import compare_table
+from poslab.comparison.verdicts import Verdict, verdict_table, verdicts
 from runs_to_compare import (
     change_summary,
     compare_folders,
@@ -24,9 +27,6 @@ from runs_to_compare import (
 )
 from scipy import stats
 
-from poslab.comparison.claims import claims_file, parse_claim, read_claims
-from poslab.comparison.compare import compare_table
-from poslab.comparison.verdicts import Verdict, verdict_table, verdicts
 from poslab.config.scripts import CompareConfig
 from poslab.errors import UserError
 from seedstats.statistics.permutation import seeds_to_claim

@@ -17,15 +17,16 @@ import pandas as pd
 import yaml
 from common import SMOKE, compose_config, composed
 from omegaconf import OmegaConf
+from poslab.comparison.answers import answers, further
+from poslab.comparison.compare import Comparison, compare_table
+from poslab.comparison.groups import Group
+from poslab.statistics.table import checked
 from torch.utils.tensorboard import SummaryWriter
 from yaml import CSafeDumper as Dumper
 from yaml import CSafeLoader as Loader
 
 from poslab.commands.compare import run_comparison
 from poslab.comparison import pairs
-from poslab.comparison.answers import answers, further
-from poslab.comparison.compare import Comparison, compare_table
-from poslab.comparison.groups import Group
 from poslab.config.nodes import part_of
 from poslab.config.overrides import parse_arguments
 from poslab.config.scripts import CompareConfig
@@ -37,7 +38,6 @@ from poslab.runs.groups import by_data
 from poslab.runs.load import Run, read_runs
 from poslab.runs.plan import PlannedGroup, keys_of
 from poslab.runs.table import RunTable, run_table
-from poslab.statistics.table import checked
 
 VERDICT = "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
 SUMMARY = {
