@@ -4,8 +4,8 @@
 
 prints tables of data/studies/simulated_claims.md: equal, different, shown, looks, tasks, rest, interaction; by
 default all.
-`seedstats/test_simulated_claims.py` holds the same figures, of fewer sweeps, to their limits, and the vectorised rule here to
-that of seedstats.
+`seedstats/test_simulated_claims.py` holds the same figures, of fewer sweeps, to their limits, and the vectorised rule
+here to that of seedstats.
 """
 
 import math
@@ -129,7 +129,7 @@ class Found:
 def find(losses: Array, pairs: Pairs, *, limited: bool = True, looks: int = 1) -> Found:
     """Return what pages claim of losses (pages, sections, schemes, seeds), as seedstats does.
 
-    limited: whether the sd is at least half of what is usual, which that of seedstats is. looks: that pages are corrected for.
+    limited: whether the sd is at least half of what is usual, as in seedstats. looks: that pages are corrected for.
     """
     n = losses.shape[-1]
     gaps = np.stack([losses[:, :, b] - losses[:, :, a] for a, b in pairs], axis=2)
@@ -283,7 +283,7 @@ def graded(rng: np.random.Generator, schemes: int, seeds: int) -> Array:
 
 
 def compared(groups: Sequence[Mapping[int, float]], planned: Collection[int] = (), **kind: bool) -> list[Difference]:
-    """Compare the first of the groups, figures by seed, with each other one, by seedstats. planned: seeds of them all."""
+    """Compare the first of the groups, figures by seed, with each other one. planned: seeds of them all."""
     pairs = {number: (group, groups[0]) for number, group in enumerate(groups) if number}
     family = len(pairs) if planned else 0
     alone = paired(pairs, planned=dict.fromkeys(pairs, planned), groups=family + 1, **kind)
@@ -323,8 +323,8 @@ def false_claims_of_survivors(noise: Draw, count: int, *, counted: bool = True) 
 
     False is that one of three stable schemes, which are alike, differs from the baseline, or that an unstable one is
     better. Its noise is three times as large, and its high losses diverge, so that the surviving runs look good; of all
-    runs, 3 % are missing. counted: whether it is known what was planned and what diverged, or the runs are compared that
-    are there.
+    runs, 3 % are missing. counted: whether what was planned and what diverged is known; else the runs that are there
+    are compared.
     """
     rng, unstable, claimed = np.random.default_rng(6), GROUPS - 1, 0
     for _ in range(count):

@@ -130,9 +130,9 @@ def test_each_kind_of_data_is_compared_by_itself_in_one_family() -> None:
     alone = seedstats.compare(table[table["data"] == "text"], baseline="t5")["text"].differences
     usual = {("text", name): d for name, d in found["text"].differences.items()}
     assert max(d.p_value for d in usual.values()) > max(d.p_value for d in alone.values())
-    with pytest.raises(BadSetting, match="^length=41: exact is known at 20, 40$"):
+    with pytest.raises(BadSetting, match=r"^length=41: exact is known at 20, 40$"):
         seedstats.compare(table, length=41)
-    with pytest.raises(BadSetting, match="^baseline=t6: unknown; "):
+    with pytest.raises(BadSetting, match=r"^baseline=t6: unknown; "):
         seedstats.compare(table, baseline="t6")
 
 
@@ -148,7 +148,7 @@ def test_planned_looks_cost_as_much_as_unplanned_ones() -> None:
 
 def test_a_table_without_a_finished_run() -> None:
     for values in ([math.nan, math.nan], [None, math.inf]):
-        with pytest.raises(BadTable, match="^no finished run to compare, but for seeds that diverged as well$"):
+        with pytest.raises(BadTable, match=r"^no finished run to compare, but for seeds that diverged as well$"):
             compared(rows({"a": values}))
 
 

@@ -215,7 +215,7 @@ def test_names_are_compared_each_at_its_best_setting() -> None:
     assert by_loss.baseline == "t5 rate=8"
     assert compared(*SWEPT, chosen_by="validation loss", baseline="t5 rate=1").baseline == "t5 rate=1"
     assert compared(*SWEPT, metric="validation loss", chosen_by="exact").chosen == ["nope", "t5 rate=32"]
-    with pytest.raises(BadSetting, match="^chosen_by=los: there is no such metric; valid: exact, validation loss$"):
+    with pytest.raises(BadSetting, match=r"^chosen_by=los: there is no such metric; valid: exact, validation loss$"):
         compared(*SWEPT, chosen_by="los")
     diverged = of_rate("t5", 8, [0.5, math.nan], [0.3, math.nan])
     assert compared(*SWEPT[:3], *diverged, *SWEPT[6:], chosen_by="validation loss").chosen == ["nope", "t5 rate=32"]
