@@ -10,9 +10,8 @@ import pandas as pd
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from poslab.comparison.groups import Group
 from poslab.config.files import safe_name
-from poslab.statistics.intervals import estimate
+from seedstats.statistics.intervals import estimate
 
 Points = Sequence[tuple[float, float]]
 
@@ -36,11 +35,6 @@ def read_curve(folder: Path) -> Curve:
         return [(event.step, event.value) for event in events.Scalars(tag)] if tag in known else []
 
     return Curve(points("train/loss"), points("val/loss"))
-
-
-def by_group(groups: Sequence[Group], curves: Mapping[Path, Curve]) -> dict[str, dict[int, Curve]]:
-    """Return the curves of all runs, by the label of the group and the seed."""
-    return {group.label: {run.seed: curves[run.folder] for run in group.runs} for group in groups}
 
 
 def over_seeds(of_seeds: Sequence[Points]) -> pd.DataFrame:

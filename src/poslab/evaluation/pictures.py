@@ -18,7 +18,7 @@ from poslab.attention import SchemeLayer
 from poslab.model.block import Attention
 from poslab.model.decoder import GPT
 from poslab.positions import Curves, Matrix, Picture, ScoreTile
-from poslab.report.looks import looks, printable, wrapped
+from seedstats.page.looks import looks, printable, wrapped
 
 LEGIBLE = 20  # tokens: of more, a picture can't show the words
 

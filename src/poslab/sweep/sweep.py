@@ -15,13 +15,13 @@ from poslab.config.files import require_writable
 from poslab.errors import UserError
 from poslab.processes import launched
 from poslab.processors import available
-from poslab.report.terminal import clock, table
 from poslab.runs.folder import RunFolder
 from poslab.runs.plan import add_to_plan
 from poslab.runs.summary import Summary
 from poslab.signals import Interrupted, raise_on_signals
 from poslab.sweep.job import JobFiles
 from poslab.sweep.job_list import Job, list_jobs, planned_groups, sweep_folder
+from seedstats.page.terminal import clock, table
 
 
 def run_sweep(

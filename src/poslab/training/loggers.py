@@ -23,11 +23,11 @@ from poslab.config.schema import LoggerConfig
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.pictures import LEGIBLE, attention_figure, attention_maps, draw
 from poslab.processes import rank
-from poslab.report.terminal import visible
 from poslab.runs.folder import RunFolder
 from poslab.training.console import width
 from poslab.training.module import language_model_of
 from poslab.training.summary import flat_settings
+from seedstats.page.terminal import visible
 
 _PACKAGES = ("wandb", "mlflow")  # loggers that need one of their name, which is an extra of poslab
 
