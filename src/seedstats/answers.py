@@ -46,15 +46,18 @@ def _best_known(one: Comparison, best: BestSet) -> str:
 
 
 def _between(one: Comparison, first: str, second: str) -> Finding | None:
-    d = one.tested.get((first, second)) or (one.tested[second, first].reversed if (second, first) in one.tested else None)
-    return d and one.finding_on(one.group(first), one.group(second), d)
+    if (first, second) in one.tested:
+        return one.finding_on(one.group(first), one.group(second), one.tested[first, second])
+    if (second, first) in one.tested:
+        return one.finding_on(one.group(first), one.group(second), one.tested[second, first].reversed)
+    return None
 
 
 def _unknown(one: Comparison) -> str:
     """Return why the best isn't known, in words."""
     planned = one.planned
-    if planned.lost:
-        return lost_sentence(planned.lost[0], len(planned.seeds[planned.lost[0]]), planned.diverged[planned.lost[0]])[:-1]
+    for name in planned.lost:
+        return lost_sentence(name, len(planned.seeds[name]), planned.diverged[name]).removesuffix(".")
     for group in one.judged:
         missing = sorted(planned.seeds[group.label] - group.values.keys() - set(group.diverged))
         if missing:

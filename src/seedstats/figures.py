@@ -69,11 +69,13 @@ def draw_references(axes: Axes, values: Mapping[str, float], *, upright: bool = 
 
 
 _BY_RUN = (
-    "Left: the mean difference from {baseline} over common seeds, with the interval to quote. Right: each dot is a run, "
-    "and below the dots stands their mean with its 95 % interval."
+    "Left: the mean difference from {baseline} over common seeds, with the interval to quote. Right: each dot is a "
+    "run, and below the dots stands their mean with its 95 % interval."
 )
 _ALONE = "Each dot is a run, and below the dots stands their mean with its 95 % interval."
-_OVER_TEXT = " The broad, pale bar is the interval for new seeds and other text: where it reaches 0, other text may differ."
+_OVER_TEXT = (
+    " The broad, pale bar is the interval for new seeds and other text: where it reaches 0, other text may differ."
+)
 
 
 def scores_figure(one: Comparison) -> blocks.Figure:
@@ -123,8 +125,8 @@ def _interval(axes: Axes, row: float, mean: float, interval: Interval | None, lo
 Curves = dict[str, dict[float, list[float]]]  # by label and the value of the setting: the value of each seed
 
 _CAPTION = (
-    "Each line is a name, by the value of the setting that it was tried with: means over seeds, and bars from the worst "
-    "seed to the best. The best point of a line could not have been chosen without having seen it."
+    "Each line is a name, by the value of the setting that it was tried with: means over seeds, and bars from the "
+    "worst seed to the best. The best point of a line could not have been chosen without having seen it."
 )
 
 

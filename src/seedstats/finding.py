@@ -161,7 +161,9 @@ class AllAlike(Finding):
         d = self.difference
         if not self.size:
             return f"{self.first} and {self.second} were equal in each of {self.seeds}"
-        was = f"{self.first} was {self.word} than {self.second}: {self.metric.amount(self.size)} in each of {self.seeds}"
+        was = (
+            f"{self.first} was {self.word} than {self.second}: {self.metric.amount(self.size)} in each of {self.seeds}"
+        )
         return f"{was}, too few to claim it (p = {p_text(d.p_value or 0)}); {seeds_that_agree(d)} such seeds would do"
 
 

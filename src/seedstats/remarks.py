@@ -54,8 +54,8 @@ def looks_sentence(earlier: Sequence[int]) -> str:
     """Return the caveat on seeds that were planned after comparisons of so many seeds."""
     before = ", then ".join(f"{seeds} seeds" for seeds in earlier)
     return (
-        f"further seeds were planned after a comparison of {before}. Looking again finds more differences by chance, so "
-        f"p-values and intervals are corrected for {1 + len(earlier)} looks"
+        f"further seeds were planned after a comparison of {before}. Looking again finds more differences by chance, "
+        f"so p-values and intervals are corrected for {1 + len(earlier)} looks"
     )
 
 
@@ -109,7 +109,8 @@ OTHER_WEIGHTS = (
 )
 TOO_ALIKE = "Nothing is known of other text, because too few passages of this one are independent"
 TOO_FEW_DOCUMENTS = (
-    f"Nothing is known of other text, because what is held out tells less than {FEWEST_BLOCKS} documents of equal length"
+    "Nothing is known of other text, because what is held out tells less than "
+    f"{FEWEST_BLOCKS} documents of equal length"
 )
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from seedstats.answers import headline
 from seedstats.comparison import Comparison
-from seedstats.page.blocks import Block, Bullets, Code, Details, Figure, Heading, Text
+from seedstats.page.blocks import Block, Bullets, Code, Details, Figure, Gallery, Heading, Text
 from seedstats.page.files import write_report
 from seedstats.section import Section, file_name
 from seedstats.verdict import Verdict, published, verdict_table
@@ -105,6 +105,7 @@ def _named(block: Block, prefix: str, taken: set[str]) -> Block:
         return replace(block, name=name)
     if isinstance(block, Heading | Details):
         return replace(block, blocks=[_named(inner, prefix, taken) for inner in block.blocks])
-    if hasattr(block, "figures"):
-        return replace(block, figures=[_named(inner, prefix, taken) for inner in block.figures])
+    if isinstance(block, Gallery):
+        named = (_named(inner, prefix, taken) for inner in block.figures)
+        return Gallery([figure for figure in named if isinstance(figure, Figure)])
     return block

@@ -46,8 +46,8 @@ class Section:
         """Return the answer in one line, the findings, and what weakens them."""
         one = self.comparison
         weak = [*caveats(one), *self.caveats]
-        blocks = [Text(headline(one), large=True), Bullets(findings(one), "answer"), Bullets(weak, "caveat")]
-        return [block for block in blocks if not isinstance(block, Bullets) or block.items]
+        lists = [Bullets(findings(one), "answer"), Bullets(weak, "caveat")]
+        return [Text(headline(one), large=True), *(block for block in lists if block.items)]
 
     @property
     def blocks(self) -> list[Block]:
@@ -57,7 +57,8 @@ class Section:
         every = all_findings(one)
         blocks: list[Block] = [first, scores_figure(one), *others]
         blocks += [Details(f"all {len(every)} findings one by one", [Bullets(every)])] if every else []
-        blocks += [self.table, Details("how to read this, and how it was tested", [Text(text) for text in self.methods])]
+        methods = [Text(text) for text in self.methods]
+        blocks += [self.table, Details("how to read this, and how it was tested", methods)]
         blocks += [Details(table.title, [_untitled(table)]) for table in self._tables]
         blocks += self.tables
         blocks += [figure for figure in self.figures if not figure.small]
@@ -109,7 +110,12 @@ class Section:
         one, planned, over_text = self.comparison, self.comparison.planned, self.comparison.over_text
         ranks = self._ranks
         each = ["", "n", one.metric.title, "95 % interval", "sd"]
-        compared = ["difference", "95 % interval, all at once", "p (Holm)", *(["interval, other text"] if over_text else [])]
+        compared = [
+            "difference",
+            "95 % interval, all at once",
+            "p (Holm)",
+            *(["interval, other text"] if over_text else []),
+        ]
         others = [*(["rank"] if ranks else []), *map(str, self._other_lengths), *self.columns]
         columns = [*each, *compared, *others]
         groups = [("each by itself", 4), (f"difference from {one.baseline}", len(compared))]

@@ -153,7 +153,7 @@ def factors(groups: Sequence[Group], defaults: Mapping[str, str], baseline: str 
 
 def _factor(groups: Sequence[Group], names: Level, defaults: Mapping[str, str], baseline: str) -> Factor:
     of_baseline = next((group.settings for group in groups if group.label == baseline), {})
-    usual = of_baseline | defaults
+    usual = {**of_baseline, **defaults}
     levels = {tuple(group.settings.get(name, "") for name in names) for group in groups}
     ordered = sorted(levels, key=lambda level: (level != tuple(usual.get(name) for name in names), by_value(level)))
     return Factor(names, tuple(ordered))
@@ -368,7 +368,7 @@ def choices_table(comparison: Comparison) -> Table | None:
         best = next(group for group in of if group.label in comparison.chosen)
         both = [usual[name], best][-len(shown) :]
         row = [name, str(len(of)), *("not tried" if group is None else _told(group, of) for group in both)]
-        row += [metric.text(group and group.mean(metric.name, length)) for length in lengths for group in both]
+        row += [metric.text(group.mean(metric.name, length) if group else None) for length in lengths for group in both]
         rows.append(row)
     remark = f"Chosen: the setting with the best mean {comparison.chosen_by} over seeds."
     if comparison.chosen_by == metric.title:

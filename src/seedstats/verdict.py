@@ -33,11 +33,11 @@ from statistics import fmean
 from seedstats.claims import ALL, Claim
 from seedstats.comparison import Comparison
 from seedstats.errors import BadSetting, suggestion
+from seedstats.finding import missing_seeds, p_text
 from seedstats.groups import Group
 from seedstats.metric import fixed
 from seedstats.page.blocks import Block, Bullets, Table
 from seedstats.statistics.families import holm
-from seedstats.finding import missing_seeds, p_text
 from seedstats.statistics.intervals import CONFIDENCE, Estimate, StudentT, estimate
 from seedstats.statistics.outcomes import outcomes_of
 from seedstats.statistics.permutation import label_test, seeds_to_claim, sign_flip_test, signed_ranks

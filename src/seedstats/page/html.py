@@ -10,7 +10,19 @@ from string import Template
 
 from markupsafe import Markup, escape
 
-from seedstats.page.blocks import Block, Bullets, Cell, Code, Definitions, Details, Figure, Gallery, Heading, Table, Text
+from seedstats.page.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Definitions,
+    Details,
+    Figure,
+    Gallery,
+    Heading,
+    Table,
+    Text,
+)
 
 _PAGE = Path(__file__).with_name("page.html")  # its style and script
 

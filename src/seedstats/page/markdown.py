@@ -6,7 +6,19 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, repeat, zip_longest
 from textwrap import indent
 
-from seedstats.page.blocks import Block, Bullets, Cell, Code, Definitions, Details, Figure, Gallery, Heading, Table, Text
+from seedstats.page.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Definitions,
+    Details,
+    Figure,
+    Gallery,
+    Heading,
+    Table,
+    Text,
+)
 
 
 def page(title: str, blocks: Sequence[Block]) -> str:
