@@ -1,7 +1,6 @@
 """Tables of results from a file: compared as the runs that they are of, and without run folders, or torch."""
 
 import functools
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -149,57 +148,6 @@ def test_a_table_from_elsewhere(tmp_path: Path, script: Script) -> None:
     assert script(f"table={file}", "better=lower", "baseline=mine")[1].count("- plain is worse than mine by 0.1") == 1
 
 
-def test_settings_that_no_scheme_changes_alone_are_named_once(tmp_path: Path, script: Script) -> None:
-    file = tmp_path / "three.csv"
-    rows = [
-        f"{scheme},{seed},{4 + rate + steps / 100 + seed / 10},{rate},{steps}"
-        for scheme in ("plain", "mine")
-        for rate, steps in ((0.1, 1), (0.2, 1), (0.3, 2))
-        for seed in (1, 2, 3)
-    ]
-    file.write_text("\n".join(["scheme,seed,value,rate,steps", *rows]))
-    screen = script(f"table={file}", "better=lower")[1]
-    assert screen.count("differ in steps alone") == 1
-    assert "- mine, plain: no two groups differ in steps alone, so its effect is not known\n" in screen
-
-
-def test_without_a_unit_nothing_is_known_of_what_matters(tmp_path: Path, script: Script) -> None:
-    file = foreign(tmp_path, effect=0.0, noise=0.03)
-    assert (
-        "with effect=NUMBER, a difference that matters, this says how many"
-        in script(f"table={file}", "better=lower")[1]
-    )
-    assert "; to show one of 0.01, plan with " in script(f"table={file}", "better=lower", "effect=0.01")[1]
-    assert "mine and plain are equal within 0.2 (" in script(f"table={file}", "better=lower", "effect=0.2")[1]
-
-
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [("", "1 of 5 seeds is missing (4); so far -0.1"), ("mine,4,nan", "of mine, 1 of 5 seeds diverged; in the others")],
-)
-def test_seeds_that_did_not_finish(row: str, said: str, tmp_path: Path, script: Script) -> None:
-    file = foreign(tmp_path)
-    file.write_text(re.sub("mine,4,.*", row, file.read_text()))
-    assert f"- No difference between mine and plain can be shown: {said}" in script(f"table={file}", "better=lower")[1]
-
-
-def test_planned_looks_cost_as_much_as_unplanned_ones(tmp_path: Path, script: Script) -> None:
-    file = foreign(tmp_path)
-    table = pd.read_csv(file).assign(look=lambda rows: np.where(rows["seed"] > 3, 2, 1))
-    table.to_csv(tmp_path / "grown.csv", index=False)
-    planned = script(f"table={file}", "better=lower", "looks=2")[1]
-    grown = script(f"table={tmp_path / 'grown.csv'}", "better=lower")[1]
-
-    def claim(screen: str) -> str:
-        return next(line for line in screen.splitlines() if line.startswith("- mine is better"))
-
-    once = script(f"table={file}", "better=lower")[1]
-    assert claim(planned) == claim(grown) != claim(once)
-    assert "caveat: further seeds were planned after a comparison of 3 seeds: " in grown
-    assert "(95 % sure)" in once
-    assert "(97.5 % sure)" in planned
-
-
 TWO = "scheme,seed,value,better\na,1,4.0,lower\nb,1,4.1,lower\n"
 
 
@@ -239,14 +187,3 @@ def test_no_torch_is_loaded(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "best: mine" in done.stdout
-
-
-def test_a_typed_direction_is_in_the_published_table(tmp_path: Path, script: Script) -> None:
-    """And a separator of another kind, names with dots, and metrics named as poslab's own are no hindrance."""
-    rows = [f"{name};{seed};solved;{value}" for name, value in (("a", 1), ("b", 0)) for seed in range(1, 9)]
-    file = tmp_path / "lr0.1.csv"
-    file.write_text("\n".join(["scheme;seed;metric;value", *rows]))
-    _, first, _ = script(f"table={file}", "better=higher")
-    assert "- b is worse than a by 1.00 of all" in first
-    _, again, _ = script(f"table={tmp_path / 'lr0.1-report' / 'results.csv'}")
-    assert again.splitlines()[:-1] == first.splitlines()[:-1]
