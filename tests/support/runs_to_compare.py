@@ -36,7 +36,6 @@ from poslab.runs.plan import PlannedGroup, keys_of
 from poslab.runs.table import RunTable, run_table
 from seedstats.answers import caveats, findings, headline, pair_sentences
 from seedstats.comparison import Comparison
-from seedstats.groups import Group
 from seedstats.table import checked
 
 VERDICT = "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
@@ -251,9 +250,7 @@ def compare(
     published = checked(pd.read_csv(io.StringIO(made.table.to_csv(index=False)), dtype=str, keep_default_na=False))
     both = (compared(Results(table, Path()), CompareConfig(**settings)) for table in (made.table, published))
     (comparison,), (again,) = (found.values() for found in both)
-    said, said_again = (
-        [*sentences(one), headline(one), *findings(one), *caveats(one)] for one in (comparison, again)
-    )
+    said, said_again = ([*sentences(one), headline(one), *findings(one), *caveats(one)] for one in (comparison, again))
     assert said_again == said
     return comparison
 
@@ -262,9 +259,11 @@ def compare_folders(*folders: Path, **settings: Any) -> Comparison:
     return compare(read_runs([str(folder) for folder in folders])[0], **settings)
 
 
-def group_of(folder: Path) -> Group:
-    (group,) = compare_folders(folder).groups
-    return group
+def runs_by_group(*folders: Path, **settings: Any) -> dict[str, list[Run]]:
+    """The compared runs, by the label of their group."""
+    runs = table_in(*folders, **settings).runs
+    groups = compare_folders(*folders, **settings).groups
+    return {group.label: [runs[folder] for folder in group.folders.values()] for group in groups}
 
 
 def repeated(command: str) -> dict[str, Any]:
