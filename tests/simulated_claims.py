@@ -4,8 +4,8 @@
 
 prints tables of data/studies/simulated_claims.md: equal, different, shown, looks, tasks, rest, interaction; by
 default all.
-`test_simulated_claims.py` holds the same figures, of fewer sweeps, to their limits, and the vectorised rule here to
-that of poslab.
+`seedstats/test_simulated_claims.py` holds the same figures, of fewer sweeps, to their limits, and the vectorised rule
+here to that of seedstats.
 """
 
 import math
@@ -18,12 +18,12 @@ from itertools import combinations
 import numpy as np
 from scipy import special, stats
 
-from poslab.statistics.counts import TwoCounts
-from poslab.statistics.families import one_family
-from poslab.statistics.paired import Difference, paired
-from poslab.statistics.permutation import sign_flip_test
-from poslab.statistics.power import plan_seeds, seeds_needed
-from poslab.statistics.text import two_way
+from seedstats.statistics.counts import TwoCounts
+from seedstats.statistics.families import one_family
+from seedstats.statistics.paired import Difference, paired
+from seedstats.statistics.permutation import sign_flip_test
+from seedstats.statistics.power import plan_seeds, seeds_needed
+from seedstats.statistics.stretches import two_way
 
 Array = np.ndarray
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
@@ -127,9 +127,9 @@ class Found:
 
 
 def find(losses: Array, pairs: Pairs, *, limited: bool = True, looks: int = 1) -> Found:
-    """Return what pages claim of losses (pages, sections, schemes, seeds), as poslab does.
+    """Return what pages claim of losses (pages, sections, schemes, seeds), as seedstats does.
 
-    limited: whether the sd is at least half of what is usual, which poslab's is. looks: that pages are corrected for.
+    limited: whether the sd is at least half of what is usual, as in seedstats. looks: that pages are corrected for.
     """
     n = losses.shape[-1]
     gaps = np.stack([losses[:, :, b] - losses[:, :, a] for a, b in pairs], axis=2)
@@ -255,7 +255,7 @@ def solved(rng: np.random.Generator, rates: Sequence[float], count: int, seeds: 
 
 
 def find_solved(values: Array) -> Found:
-    """Return what is claimed of schemes that solve or fail, against the first one, as poslab does."""
+    """Return what is claimed of schemes that solve or fail, against the first one, as seedstats does."""
     n, comparisons = values.shape[-1], values.shape[1] - 1
     each = range(n + 1)
     counts = [[TwoCounts(a, b, n) for b in each] for a in each]
@@ -283,7 +283,7 @@ def graded(rng: np.random.Generator, schemes: int, seeds: int) -> Array:
 
 
 def compared(groups: Sequence[Mapping[int, float]], planned: Collection[int] = (), **kind: bool) -> list[Difference]:
-    """Compare the first of the groups, figures by seed, with each other one, by poslab. planned: seeds of them all."""
+    """Compare the first of the groups, figures by seed, with each other one. planned: seeds of them all."""
     pairs = {number: (group, groups[0]) for number, group in enumerate(groups) if number}
     family = len(pairs) if planned else 0
     alone = paired(pairs, planned=dict.fromkeys(pairs, planned), groups=family + 1, **kind)
@@ -323,8 +323,8 @@ def false_claims_of_survivors(noise: Draw, count: int, *, counted: bool = True) 
 
     False is that one of three stable schemes, which are alike, differs from the baseline, or that an unstable one is
     better. Its noise is three times as large, and its high losses diverge, so that the surviving runs look good; of all
-    runs, 3 % are missing. counted: whether poslab knows what was planned and what diverged, or compares the runs that
-    are there.
+    runs, 3 % are missing. counted: whether what was planned and what diverged is known; else the runs that are there
+    are compared.
     """
     rng, unstable, claimed = np.random.default_rng(6), GROUPS - 1, 0
     for _ in range(count):

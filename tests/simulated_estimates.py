@@ -1,30 +1,27 @@
-"""Simulated studies: how often the further estimates of `poslab.statistics` hold what they state.
+"""Simulated studies: how often the further estimates of `seedstats.statistics` hold what they state.
 
     python tests/simulated_estimates.py [TABLE...]
 
-prints tables of data/studies/simulated_claims.md: plan, counts, times, equality, best, ranks, text, documents; by
-default all. `statistics/test_simulated_estimates.py` holds the same figures, of fewer studies, to their
+prints tables of data/studies/simulated_claims.md: plan, counts, equality, best, ranks, text, documents; by
+default all. `seedstats/test_simulated_estimates.py` holds the same figures, of fewer studies, to their
 limits.
 """
 
 import math
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 
 import numpy as np
 from scipy import signal, special, stats
 
-from poslab.runs.table import MOST_STRETCHES
-from poslab.statistics.best import best_set, rank_intervals
-from poslab.statistics.counts import TwoCounts
-from poslab.statistics.families import holm, one_family
-from poslab.statistics.paired import Difference, paired
-from poslab.statistics.power import plan_seeds, seeds_needed
-from poslab.statistics.proportions import at_most, proportion
-from poslab.statistics.survival import log_rank, time_to_solve
-from poslab.statistics.text import contiguous_blocks, seeds_and_text, two_way
+from seedstats.statistics.best import best_set, rank_intervals
+from seedstats.statistics.counts import TwoCounts
+from seedstats.statistics.families import holm, one_family
+from seedstats.statistics.paired import Difference, paired
+from seedstats.statistics.power import plan_seeds, seeds_needed
+from seedstats.statistics.proportions import at_most, proportion
+from seedstats.statistics.stretches import contiguous_blocks, seeds_and_text, two_way
 from simulated_claims import NOISES, Draw, find, one_scheme, table
 
 Array = np.ndarray
@@ -115,49 +112,6 @@ def limits_that_miss(n: int) -> tuple[float, float]:
     return float((pmf * outside).sum(0).max()), float((pmf * above).sum(0).max())
 
 
-# Time to solve
-
-
-def solve_times(rng: np.random.Generator, n: int, solve: float, faster: float = 1.0) -> tuple[Array, Array]:
-    """Return lognormal times (n,) with a median of 1 / faster, and whether they are within the budget that
-    the proportion `solve` of all runs keeps."""
-    times = rng.lognormal(-math.log(faster), 0.5, n)
-    budget = math.exp(0.5 * stats.norm.ppf(solve))
-    return np.minimum(times, budget), times <= budget
-
-
-def misses_of_median(of: Callable[[Array, Array], tuple[float, float]], count: int, n: int, solve: float) -> float:
-    """Return how often the limits of the median miss the truth."""
-    rng, missed = np.random.default_rng(3), 0
-    for _ in range(count):
-        low, high = of(*solve_times(rng, n, solve))
-        missed += not low <= 1 <= high
-    return missed / count
-
-
-def median_limits(times: Array, solved: Array) -> tuple[float, float]:
-    found = time_to_solve(times, solved)
-    return found.low, found.high
-
-
-def greenwood(times: Array, solved: Array) -> tuple[float, float]:
-    """Return the limits that scipy's interval of the curve gives, by Greenwood's variance of its log-log."""
-    curve = stats.ecdf(stats.CensoredData(times[solved], right=times[~solved])).sf
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        interval = curve.confidence_interval(method="log-log")
-    low = curve.quantiles[np.nan_to_num(interval.low.probabilities, nan=0.0) <= 0.5]
-    high = curve.quantiles[np.nan_to_num(interval.high.probabilities, nan=1.0) < 0.5]
-    return low.min(initial=math.inf), high.min(initial=math.inf)
-
-
-def times_differ(count: int, n: int, solve: float, faster: float = 1.0) -> float:
-    """Return how often the permuted log-rank test finds a difference of two groups of n seeds at 5 %."""
-    rng = np.random.default_rng(4)
-    found = [log_rank(solve_times(rng, n, solve), solve_times(rng, n, solve, faster)) <= 0.05 for _ in range(count)]
-    return float(np.mean(found))
-
-
 # Equality
 
 
@@ -244,7 +198,7 @@ def ranks_hold(world: str, means: str, count: int, k: int, n: int) -> float:
 # Text
 
 
-def correlated_text(lengths: float, count: int, seeds: int = 5, stretches: int = MOST_STRETCHES) -> Array:
+def correlated_text(lengths: float, count: int, seeds: int = 5, stretches: int = 240) -> Array:
     """Return differences (count, seeds, stretches) around 0, on texts of so many correlation lengths.
 
     The text's part is a first-order autoregression of five steps a stretch; seeds differ little.
@@ -259,7 +213,7 @@ def correlated_text(lengths: float, count: int, seeds: int = 5, stretches: int =
 
 
 def misses_of_text(lengths: float, count: int) -> tuple[float, float, float]:
-    """Return how often intervals over seeds and text miss the truth, with 40 blocks and as poslab has them, and how
+    """Return how often intervals over seeds and text miss the truth, with 40 blocks and as seedstats has them, and how
     often it has one."""
     texts = correlated_text(lengths, count)
     mean, error, freedom = two_way(contiguous_blocks(texts, 40))
@@ -271,7 +225,7 @@ def misses_of_text(lengths: float, count: int) -> tuple[float, float, float]:
 
 def false_claims_of_text(lengths: float, count: int, schemes: int = 4) -> tuple[float, float]:
     """Return how often any of several schemes, which are alike on other text, is claimed to differ: by seeds alone, and
-    by seeds and text, as poslab asks for both."""
+    by seeds and text, as seedstats asks for both."""
     texts = correlated_text(lengths, count * schemes).reshape(count, schemes, 5, -1)
     losses = np.concatenate([np.zeros((count, 1, 5)), texts.mean(-1)], axis=1)
     over_seeds = find(losses[:, None], [(0, scheme) for scheme in range(1, schemes + 1)]).signs
@@ -318,26 +272,6 @@ def of_counts(count: int) -> None:
                 limits_that_miss(n),
             ]
             for n in (3, 5, 8, 10)
-        ),
-    )
-
-
-def of_times(count: int) -> None:
-    print("Misses of the median time to solve, by the share of seeds that solve: poslab / Greenwood's variance\n")
-    both, solve = (median_limits, greenwood), (0.99, 0.75, 0.55)
-    table(
-        ["seeds", "99 %", "75 %", "55 %"],
-        (
-            [str(n), *(tuple(misses_of_median(of, count // 4, n, rate) for of in both) for rate in solve)]
-            for n in (3, 5, 7, 10, 20)
-        ),
-    )
-    print("Permuted log-rank test, times that are found to differ: alike / one is twice as fast\n")
-    table(
-        ["seeds", "99 % solve", "60 % solve"],
-        (
-            [str(n), *(tuple(times_differ(count // 8, n, rate, of) for of in (1, 2)) for rate in (0.99, 0.6))]
-            for n in (3, 5)
         ),
     )
 
@@ -409,7 +343,7 @@ def of_ranks(count: int) -> None:
 def of_text(count: int) -> None:
     print("Over 5 seeds and text: intervals that miss, pages of 4 schemes with a false claim of other text\n")
     table(
-        ["correlation lengths", "40 blocks miss", "poslab's miss", "given", "false claims over seeds", "and text"],
+        ["correlation lengths", "40 blocks miss", "those given miss", "given", "false claims over seeds", "and text"],
         (
             [str(of), *misses_of_text(of, count // 2), *false_claims_of_text(of, count // 4)]
             for of in (1200, 60, 40, 20, 14, 10, 5)
@@ -431,7 +365,6 @@ def _share_and_size(found: tuple[float, float]) -> str:
 TABLES: dict[str, Callable[[int], None]] = {
     "plan": of_plans,
     "counts": of_counts,
-    "times": of_times,
     "equality": of_equality,
     "best": of_best,
     "ranks": of_ranks,

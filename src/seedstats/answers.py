@@ -1,7 +1,7 @@
 """The answers that a page begins with: one line, and at most five findings."""
 
 from seedstats.comparison import Comparison
-from seedstats.finding import BETTER, Equal, Finding, Shown, missing_seeds
+from seedstats.finding import BETTER, Equal, Finding, Shown, counted, missing_seeds
 from seedstats.other_text import checkpoint_sentences
 from seedstats.pairs import ranked
 from seedstats.remarks import headline_of_best, lost_sentence, reference_caveats, summary, unfailed_sentence
@@ -17,17 +17,25 @@ def headline(one: Comparison) -> str:
     """Return the answer in one line: which group is best, by how much, how sure that is; or why that isn't known."""
     judged = one.judged
     if len(judged) + len(one.planned.lost) < 2:
-        return f"Only {judged[0].label} is here ({judged[0].count} seeds): there is nothing to compare it with."
+        seeds = counted(len(judged[0].values))
+        return f"Only {judged[0].label} is here ({seeds}): there is nothing to compare it with."
     best = best_groups(one)
     if best is None:
         return f"No answer yet: {_unknown(one)}."
+    gone = [group.label for group in judged if group.diverged]
+    left_out = f" Left out, because seeds diverged: {', '.join(gone)}." if gone else ""
+    return _best_known(one, best) + left_out
+
+
+def _best_known(one: Comparison, best: BestSet) -> str:
     others = [label for label in best.p_values if label not in best.members]
     at_best = ", each at its best setting," if one.in_grids else ""
     if len(best.members) > 1:
         return headline_of_best(best, others, at_best.rstrip(","))
-    first, second = best.members[0], one.baseline
-    if first == second:  # the next best is what it is compared with
-        second = next(group.label for group in judged if group.label != first)
+    first = best.members[0]
+    second = one.baseline
+    if second not in others:  # the next best takes its place, as it is best itself, or seeds of it diverged
+        second = next(group.label for group in one.judged if group.label in others)
     found = _between(one, first, second)
     if not isinstance(found, Shown) or found.word != BETTER:
         return f"{first}{at_best} is best{f': {found.numbers} from {second}' if found else ''}."
@@ -57,27 +65,31 @@ def _unknown(one: Comparison) -> str:
     fewest = min(one.judged, key=lambda group: len(group.values))
     if len([group for group in one.judged if not group.diverged]) < 2:
         return "runs diverged, and less than two groups are left"
-    seeds = len(fewest.values)
-    return f"{fewest.label} has {seeds} seed{'s' * (seeds != 1)}, and an answer takes {FEWEST_SEEDS}"
+    return f"{fewest.label} has {counted(len(fewest.values))}, and an answer takes {FEWEST_SEEDS}"
 
 
 def findings(one: Comparison) -> list[str]:
     """Return what a comparison shows, at most five sentences: differences that are shown first; where there are more, a
     line for each kind."""
-    one_by_one, effects = _one_by_one(one), effects_in_words(one.setting_effects)
-    texts = [*one_by_one, *effects]
+    effects, of_text = effects_in_words(one.setting_effects), _on_single_runs(one)
+    texts = [*_one_by_one(one), *effects, *of_text]
     if len(texts) > FEW:
         pairs = f"Of all {len(one.pairs)} pairs, {len(ranked(one))} are shown to differ."
         short = [*kinds(one), *([pairs] if len(one.pairs) > 1 else [])]
         # Of a single name, settings are all that is asked about.
-        texts = [*effects, *short] if len(one.chosen) == 1 else [*short, *effects]
-    return [*texts[:FEW], *checkpoint_sentences(one.base, one.groups, one.differences)]
+        texts = [*effects, *short, *of_text] if len(one.chosen) == 1 else [*short, *effects, *of_text]
+    return texts[:FEW]
 
 
 def all_findings(one: Comparison) -> list[str]:
     """Return all findings one by one, if `findings` has them but in short."""
     every = [*map(str, one.findings.values()), *pair_sentences(one), *effects_in_words(one.setting_effects)]
+    every += _on_single_runs(one)
     return every if set(every) - set(findings(one)) else []
+
+
+def _on_single_runs(one: Comparison) -> list[str]:
+    return checkpoint_sentences(one.base, one.groups, one.differences)
 
 
 def _one_by_one(one: Comparison) -> list[str]:

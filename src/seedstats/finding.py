@@ -56,7 +56,7 @@ class Finding:
 
     @property
     def seeds(self) -> str:
-        return f"{self.difference.n} seeds"
+        return counted(self.difference.n)
 
     @property
     def numbers(self) -> str:
@@ -235,6 +235,11 @@ def seeds_that_agree(d: Difference) -> int:
     if d.method:  # labels exchanged among 2 n seeds, and its p-value doubled (`share_test`)
         return next(n for n in range(1, MOST_SEEDS) if 4 * d.comparisons / math.comb(2 * n, n) < 1 - CONFIDENCE)
     return seeds_to_claim(d.comparisons)
+
+
+def counted(seeds: int) -> str:
+    """Return a number of seeds in words, "3 seeds"."""
+    return f"{seeds} seed{'s' * (seeds != 1)}"
 
 
 def missing_seeds(missing: Sequence[int], of_all: str) -> str:

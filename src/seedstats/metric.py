@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from seedstats.errors import BadSetting, suggestion
-from seedstats.table import FINISHED
+from seedstats.table import FINISHED, REFERENCE
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ def places_for(fewest: int, *numbers: float) -> int:
 def metric_of(rows: pd.DataFrame, name: str | None, length: int | None, better: str | None) -> Metric:
     """Return the metric by which to compare the rows of a checked table, all on the same data.
 
-    By default it is that of the first row, at its first length. better: lower or higher, where the table doesn't say.
-    Raises BadSetting for what the table doesn't have, with what it has.
+    By default it is that of the first row of a run, at its first length. better: lower or higher, where the table
+    doesn't say. Raises BadSetting for what the table doesn't have, with what it has.
     """
-    whole = rows[rows["stretch"].isna()]
+    whole = rows[rows["stretch"].isna() & (rows["status"] != REFERENCE)]
     names = whole["metric"].unique().tolist()
     if name is not None and name not in names:
         known = whole.loc[whole["better"] != "", "metric"].unique().tolist()

@@ -91,7 +91,7 @@ def headline_of_best(best: BestSet, others: Sequence[str], at_best: str) -> str:
     if not others:
         return f"No difference shown{at_best}: {either} may be best."
     worse = f"not {', '.join(others)}" if len(others) <= 3 else f"not the {len(others)} others"
-    return f"Best{at_best} is {either}, which can't be told apart; {worse}."
+    return f"Best{f'{at_best},' if at_best else ''} is {either}, which can't be told apart; {worse}."
 
 
 # Conditions

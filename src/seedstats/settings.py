@@ -22,6 +22,7 @@ from itertools import combinations
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from seedstats.errors import BadSetting, suggestion
 from seedstats.finding import finding, p_text
 from seedstats.groups import BySeed, Group, SeedPlan
 from seedstats.metric import Metric
@@ -319,7 +320,11 @@ def chosen(groups: Sequence[Group], by: str | None) -> dict[str, Group]:
 
     Only groups with the fewest diverged seeds are candidates, and only seeds count that all groups of the name have,
     where there are such. Versions of edited code are no settings that one could choose: the first has most runs.
+    Raises BadSetting for a metric that no group has.
     """
+    names = dict.fromkeys(name for group in groups for name, _ in group.known)
+    if by is not None and by not in names:
+        raise BadSetting("chosen_by", by, f"there is no such metric; {suggestion(by, names)}")
     return {name: _chosen(of, by) for name, of in by_name(groups).items()}
 
 
@@ -327,8 +332,9 @@ def _chosen(groups: Sequence[Group], by: str | None) -> Group:
     if SOURCE in varied_settings(groups):
         return max(groups, key=lambda group: len(group.values))
     metric = groups[0].metric
-    known = by is not None and all(group.of(by) for group in groups)
-    values = [group.of(by) if known and by else group.values for group in groups]
+    choosing = [_at_some_length(group, by) for group in groups]
+    known = all(choosing)
+    values = choosing if known else [group.values for group in groups]
     sign = (1 if by in groups[0].lower_is_better else -1) if known else metric.sign
     common = set.intersection(*map(set, values))
 
@@ -336,6 +342,12 @@ def _chosen(groups: Sequence[Group], by: str | None) -> Group:
         return len(groups[place].diverged), sign * fmean(values[place][seed] for seed in common or values[place])
 
     return groups[min(range(len(groups)), key=badness)]
+
+
+def _at_some_length(group: Group, metric: str | None) -> BySeed:
+    """Return a metric of each seed at the compared length, else at the first one that it is known at."""
+    of_lengths = (values for (name, _), values in group.known.items() if name == metric)
+    return group.of(metric or "", group.metric.length) or next(of_lengths, {})
 
 
 def choices_table(comparison: Comparison) -> Table | None:
@@ -347,7 +359,8 @@ def choices_table(comparison: Comparison) -> Table | None:
     known = sorted(n for name, n in comparison.groups[0].known if name == metric.name and n is not None)
     lengths: list[int | None] = [*(n for n in known if n >= (metric.length or 0))] or [metric.length]
     usual = {name: _usual(of, comparison.defaults.get(name, {})) for name, of in grids.items()}
-    shown = ["default", "chosen"] if any(usual.values()) else ["chosen"]
+    known_usual = any(usual[name] for name, of in grids.items() if len(of) > 1)
+    shown = ["default", "chosen"] if known_usual else ["chosen"]
     columns = ["name", "settings tried", *shown]
     columns += [f"{metric.at(length).title}, {which}" for length in lengths for which in shown]
     rows = []

@@ -198,7 +198,8 @@ def _require_once(table: pd.DataFrame) -> None:
         row = table.iloc[second]
         same = (table[key] == row[key]) | (table[key].isna() & row[key].isna())
         first = int(same.all(axis=1).to_numpy().argmax())
+        seed = "without a seed" if np.isnan(row["seed"]) else f"with seed {row['seed']:.0f}"
         raise BadTable(
-            f"rows {first + 2} and {second + 2} are both {row['name']} with seed {row['seed']:.0f}, {row['metric']}: "
+            f"rows {first + 2} and {second + 2} are both {row['name']} {seed}, {row['metric']}: "
             f"a column that tells them apart is missing"
         )

@@ -16,8 +16,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from poslab.statistics.families import one_family
-from poslab.statistics.paired import Difference, paired
+from seedstats.statistics.families import one_family
+from seedstats.statistics.paired import Difference, paired
 
 matplotlib = pytest.importorskip("matplotlib")
 autorank = pytest.importorskip("autorank")

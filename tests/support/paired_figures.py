@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from poslab.statistics.families import one_family
-from poslab.statistics.paired import Difference, paired
+from seedstats.statistics.families import one_family
+from seedstats.statistics.paired import Difference, paired
 
 
 def by_seed(figures: Iterable[float]) -> dict[int, float]:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from paired_figures import by_seed, differences
 from scipy import stats
 
-from poslab.statistics.counts import TwoCounts
-from poslab.statistics.intervals import estimate
-from poslab.statistics.paired import FEWEST_SEEDS, Difference, paired, usual_sd
+from seedstats.statistics.counts import TwoCounts
+from seedstats.statistics.intervals import estimate
+from seedstats.statistics.paired import FEWEST_SEEDS, Difference, paired, usual_sd
 
 pytestmark = pytest.mark.filterwarnings("error")  # degenerate inputs are dealt with before scipy or numpy complain
 

@@ -2,7 +2,7 @@
 
 import math
 
-from poslab.statistics.outcomes import outcomes_of
+from seedstats.statistics.outcomes import outcomes_of
 
 
 def test_outcomes_of_a_pair() -> None:

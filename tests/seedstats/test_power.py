@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from poslab.statistics.power import MOST_SEEDS, plan_seeds, sd_limit, seeds_needed
+from seedstats.statistics.power import MOST_SEEDS, plan_seeds, sd_limit, seeds_needed
 
 
 def test_seeds_needed_equal_to_published_tables() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from poslab.report.blocks import Cell, Details, Table, Text
-from poslab.report.files import write_report
+from seedstats.page.blocks import Cell, Details, Table, Text
+from seedstats.page.files import write_report
 
 pytestmark = pytest.mark.browser
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poslab.statistics.permutation import MOST_EXACT, label_test, share_test, sign_flip_test, signed_ranks
+from seedstats.statistics.permutation import MOST_EXACT, label_test, share_test, sign_flip_test, signed_ranks
 
 
 def test_sign_flips_worked_by_hand() -> None:

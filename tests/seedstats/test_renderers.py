@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure as Drawing
 
-from poslab.report import html, markdown, terminal
-from poslab.report.blocks import (
+from seedstats.page import html, markdown, terminal
+from seedstats.page.blocks import (
     Block,
     Bullets,
     Cell,
@@ -22,7 +22,7 @@ from poslab.report.blocks import (
     Text,
     figures,
 )
-from poslab.report.files import write_report
+from seedstats.page.files import write_report
 
 EVERY = [
     Bullets(["first answer", "second answer"], "answer"),

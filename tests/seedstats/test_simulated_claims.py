@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from poslab.statistics.families import one_family
-from poslab.statistics.paired import Difference, paired
+from seedstats.statistics.families import one_family
+from seedstats.statistics.paired import Difference, paired
 from simulated_claims import (
     BLOCKS,
     EXCEPTIONS,
@@ -48,7 +48,7 @@ def assert_same(simulated: Found, page: int, tested: list[Difference]) -> None:
 @pytest.mark.parametrize("size", [Size(5, 4), Size(3, 4, sections=2), Size(4, 3, sections=2, all_pairs=True)], ids=str)
 @pytest.mark.parametrize("world", ["normal", "bimodal, modes 4 sd apart"])
 @pytest.mark.parametrize("looks", [1, 3])
-def test_what_is_simulated_is_what_poslab_claims(size: Size, world: str, looks: int) -> None:
+def test_what_is_simulated_is_what_is_claimed(size: Size, world: str, looks: int) -> None:
     effects = np.array([0.0, 0.0, 9.0, -20.0])[: size.schemes, None]
     losses = 4 + effects + WORLDS[world](np.random.default_rng(0), (60, size.sections, size.schemes, size.seeds))
     found = find(losses, size.pairs, looks=looks)
@@ -59,7 +59,7 @@ def test_what_is_simulated_is_what_poslab_claims(size: Size, world: str, looks: 
     assert 0 < (found.signs != 0).mean() < 1
 
 
-def test_solved_tasks_as_simulated_are_what_poslab_claims() -> None:
+def test_solved_tasks_as_simulated_are_what_is_claimed() -> None:
     values = solved(np.random.default_rng(0), [0.1, 0.1, 0.9, 0.5], 60, 7)
     found = find_solved(values)
     for number, sweep in enumerate(values.tolist()):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from paired_figures import by_seed
 
-from poslab.statistics.best import best_set, rank_intervals
-from poslab.statistics.counts import TwoCounts
-from poslab.statistics.paired import paired
+from seedstats.statistics.best import best_set, rank_intervals
+from seedstats.statistics.counts import TwoCounts
+from seedstats.statistics.paired import paired
 
 LOSSES = {
     "rope": by_seed([4.0, 4.11, 3.9, 4.02]),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poslab.statistics.counts import TwoCounts, counts_of
+from seedstats.statistics.counts import TwoCounts, counts_of
 
 
 @pytest.mark.parametrize(("a", "b", "n"), [(5, 0, 5), (0, 4, 5), (8, 1, 8), (12, 0, 12), (7, 3, 7)])

@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poslab.statistics.survival import log_rank, time_to_solve
+from poslab.comparison.survival import log_rank, time_to_solve
+from simulated_times import median_limits, misses_of_median, times_differ
+
+COUNT = 400  # simulated studies
+BY_CHANCE = 3 * (0.05 * 0.95 / COUNT) ** 0.5  # three standard errors of a proportion of 5 %
 
 
 def test_median_worked_by_hand() -> None:
@@ -82,3 +86,14 @@ def test_log_rank_at_the_ends() -> None:
     assert log_rank(many, (np.arange(30.0) + 20, np.full(30, True))) == log_rank(
         many, (np.arange(30.0) + 20, [True] * 30)
     )
+
+
+@pytest.mark.parametrize("n", [3, 7, 20])
+@pytest.mark.parametrize("solve", [0.99, 0.55])
+def test_median_time_to_solve_is_covered(n: int, solve: float) -> None:
+    assert misses_of_median(median_limits, COUNT, n, solve) <= 0.05 + BY_CHANCE
+
+
+def test_times_differ_falsely_as_rarely_as_promised() -> None:
+    assert times_differ(COUNT // 2, 5, 0.6) <= 0.05 + 2 * BY_CHANCE
+    assert times_differ(20, 8, 0.6, faster=3) > 0.5

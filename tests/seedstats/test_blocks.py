@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from poslab.statistics.text import (
+from seedstats.statistics.stretches import (
     FEWEST_BLOCKS,
     MOST_BLOCKS,
     contiguous_blocks,

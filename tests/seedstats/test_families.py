@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from paired_figures import by_seed, differences
 from scipy import stats
 
-from poslab.statistics.families import holm, one_family, without_claims
-from poslab.statistics.paired import paired
+from seedstats.statistics.families import holm, one_family, without_claims
+from seedstats.statistics.paired import paired
 
 
 def test_holm_worked_by_hand() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poslab.statistics.text import FEWEST_BLOCKS, checkpoint_difference, seeds_and_text, text_blocks, two_way
+from seedstats.statistics.stretches import FEWEST_BLOCKS, checkpoint_difference, seeds_and_text, text_blocks, two_way
 from simulated_estimates import correlated_text
 
 pytestmark = pytest.mark.filterwarnings("error")  # degenerate inputs are dealt with before scipy or numpy complain

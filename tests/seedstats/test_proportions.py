@@ -3,7 +3,7 @@
 import pytest
 from scipy import stats
 
-from poslab.statistics.proportions import at_most, proportion
+from seedstats.statistics.proportions import at_most, proportion
 
 
 def test_seeds_that_agree_are_no_certainty() -> None:

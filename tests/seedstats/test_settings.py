@@ -1,0 +1,283 @@
+"""Settings: effects of each whose truth is known, and each name at its best one."""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from tables import SHARE, compared, rows
+
+from seedstats import BadSetting
+from seedstats.answers import caveats
+from seedstats.comparison import Comparison
+from seedstats.figures import geometric, setting_figures
+from seedstats.page.blocks import Table
+from seedstats.section import Section
+from seedstats.settings import effects_in_words, factors
+from seedstats.statistics.paired import paired
+
+Losses = dict[tuple[Any, ...], dict[int, float]]
+
+
+def grid(
+    settings: Mapping[str, Any], effect: Callable[..., float | None], name: str = "shaw", seeds: int = 3
+) -> tuple[list[pd.DataFrame], Losses]:
+    """Runs of all combinations for which `effect` gives a number, which is added to what a seed does to all."""
+    generator = np.random.default_rng(1)
+    of_seed = generator.normal(4, 0.1, seeds)
+    drawn: Losses = {}
+    for values in itertools.product(*settings.values()):
+        if (added := effect(*values)) is not None:
+            drawn[values] = dict(enumerate(map(float, of_seed + added + generator.normal(0, 0.003, seeds)), start=1))
+    return [_rows(name, dict(zip(settings, values, strict=True)), of) for values, of in drawn.items()], drawn
+
+
+def _rows(name: str, settings: Mapping[str, Any], values: Mapping[int, float]) -> pd.DataFrame:
+    typed = {key: str(value).lower() for key, value in settings.items()}
+    return rows({name: values}).assign(**typed)
+
+
+def effects(one: Comparison) -> list[tuple[str, str]]:
+    return [(effect.level, effect.baseline) for effect in one.setting_effects]
+
+
+def tables(one: Comparison) -> dict[str, Table]:
+    """The tables of settings on a page, by their titles."""
+    return {table.title: table for table in Section("text", one)._tables}
+
+
+def keys_or_values(max_distance: int, keys: bool, values: bool) -> float | None:
+    """Keys are worth 0.04, values 0.01; neither can't be left out together."""
+    return (0.05 if max_distance == 1 else 0.0) - 0.04 * keys - 0.01 * values if keys or values else None
+
+
+CLIP = {"max_distance": [16, 1, 4], "keys": [True, False], "values": [True, False]}
+
+
+def test_effects_are_paired_over_seeds_and_the_other_settings() -> None:
+    parts, drawn = grid(CLIP, keys_or_values)
+
+    def mean(cells: list[tuple[Any, ...]]) -> dict[int, float]:
+        return {seed: float(np.mean([drawn[cell][seed] for cell in cells])) for seed in (1, 2, 3)}
+
+    kinds, distances = [(True, True), (True, False), (False, True)], CLIP["max_distance"]
+    asked = {
+        **{
+            f"max_distance={d} max_distance=16": (mean([(d, *of) for of in kinds]), mean([(16, *of) for of in kinds]))
+            for d in (1, 4)
+        },
+        **{
+            words: tuple(mean([(d, *of) for d in distances]) for of in both)
+            for words, both in {
+                "keys=false keys=true": ((False, True), (True, True)),
+                "values=false values=true": ((True, False), (True, True)),
+                "keys without values values without keys": ((True, False), (False, True)),
+            }.items()
+        },
+    }
+    alone = paired(asked)
+    one = compared(*parts, baseline="shaw max_distance=16 keys=true values=true")
+    found = {f"{effect.level} {effect.baseline}": effect for effect in one.setting_effects}
+    assert found.keys() == asked.keys()
+    for name, (level, reference) in asked.items():
+        d = found[name].difference
+        assert d.mean == pytest.approx(np.mean([*level.values()]) - np.mean([*reference.values()]))
+        assert d.p_value >= alone[name].p_value
+        assert (d.n, d.comparisons, len(found[name].cells)) == (3, len(one.groups) - 1 + len(asked), 3)
+    words = effects_in_words(one.setting_effects)
+    (swapped,) = (text for text in words if "without" in text)
+    assert swapped.startswith("shaw: keys without values is better than values without keys: 0.0")
+    assert swapped.endswith(" This is a mean over 3 settings of max_distance.")
+    assert any(text.startswith("shaw: max_distance=1 is worse than max_distance=16: 0.0") for text in words)
+    assert words[-1] == "shaw: no effect is shown of max_distance=4 instead of max_distance=16."
+    row = next(row for row in tables(one)["Settings by themselves"].rows if "without" in row[1])
+    assert row[:2] + row[-2:] == ["shaw", "keys without values instead of values without keys", "3", "3"]
+
+
+def test_a_mean_of_two_directions_says_so() -> None:
+    def effect(buckets: int, distance: int) -> float:
+        return 0.0 if buckets == 32 else (0.3 if distance == 128 else -0.05)
+
+    parts, _ = grid({"buckets": [32, 8], "distance": [32, 128]}, effect)
+    (text,) = (text for text in effects_in_words(compared(*parts).setting_effects) if "buckets=8 is worse" in text)
+    assert text.endswith(". It is the other way round with distance=32.")
+
+
+def test_settings_that_change_together_are_one_factor() -> None:
+    parts = [
+        rows({"t5": [4.0]}, buckets=buckets, distance=distance, scale=scale)
+        for (buckets, distance), scale in itertools.product(((8, 32), (32, 128)), ("1.0", "4.0"))
+    ]
+    one = compared(*parts)
+    assert [str(factor) for factor in factors(one.groups, {})] == ["buckets and distance", "scale"]
+    assert effects(one) == [("buckets=32 distance=128", "buckets=8 distance=32"), ("scale=4.0", "scale=1.0")]
+    assert caveats(one) == []
+
+
+def test_defaults_are_what_others_are_compared_with() -> None:
+    parts = [rows({"t5": [4.0]}, scale=scale, width=width) for scale in (1, 4) for width in (8, 16)]
+    one = compared(*parts, defaults={"t5": {"scale": "4", "width": "8"}})
+    assert effects(one) == [("scale=1", "scale=4"), ("width=16", "width=8")]
+
+
+def test_what_never_changed_alone_is_not_known() -> None:
+    parts = [rows({"t5": [4.0]}, buckets=b, distance=d) for b, d in ((8, 32), (8, 128), (16, 64))]
+    one = compared(*parts, baseline="t5 buckets=16", defaults={"t5": {"distance": "32"}})
+    assert caveats(one) == ["t5: no two groups differ in buckets alone, so its effect is not known."]
+    (known,) = effects_in_words(one.setting_effects)
+    assert known.startswith("t5: distance=128 and distance=32 were equal in one run each")
+    assert known.endswith(" This is with buckets=8.")
+    assert tables(one)["t5: buckets by distance"].rows == [
+        ["buckets=8", "4.0000", "", "4.0000"],
+        ["buckets=16", "", "4.0000", ""],
+    ]
+
+
+def test_no_question_is_asked_twice() -> None:
+    """One setting of one name: the sentences on groups have said all."""
+    scales = [rows({"t5": [4.0]}, scale=scale) for scale in (1, 4)]
+    assert effects(compared(*scales)) == []
+    others = [rows({"absolute": [4.0]}), *scales]
+    assert effects(compared(*others)) == [("scale=4", "scale=1")]
+    assert effects(compared(*others, pairs="all")) == []
+
+
+def test_only_seeds_that_all_settings_have_count() -> None:
+    parts, drawn = grid({"max_distance": [1, 4], "keys": [True, False]}, lambda *_: 0.0)
+    del drawn[1, True][2]
+    less = [_rows("shaw", {"max_distance": d, "keys": k}, of) for (d, k), of in drawn.items()]
+    assert {effect.difference.n for effect in compared(*parts).setting_effects} == {3}
+    assert {effect.difference.n for effect in compared(*less).setting_effects} == {2}
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        ({}, "max_distance=4 is better than max_distance=1: 0.1"),
+        ({3: math.inf}, "is shown: 1 of 4 seeds of max_distance=1 diverged; in the others -0.1"),
+        ({3: None}, "is shown: 1 of 4 seeds is missing (3); so far -0.1"),
+        (dict.fromkeys(range(1, 5)), "is shown: there is no finished run of shaw max_distance=1 keys=true; so far"),
+    ],
+)
+def test_an_effect_of_which_groups_or_seeds_are_lost_is_not_claimed(lost: dict[int, float | None], words: str) -> None:
+    settings = {"max_distance": [1, 4], "keys": [True, False]}
+    _, drawn = grid(settings, lambda distance, keys: 0.1 * (distance == 1) - 0.04 * keys, seeds=4)
+    drawn[1, True] |= lost
+    parts = [_rows("shaw", dict(zip(settings, values, strict=True)), of) for values, of in drawn.items()]
+    one = compared(*parts, baseline="shaw max_distance=4 keys=true", defaults={"shaw": {"max_distance": "1"}})
+    (text,) = [effect.sentence for effect in one.setting_effects if "max_distance=4 " in effect.sentence]
+    assert words in text
+
+
+def test_what_changes_with_the_setting_it_is_a_part_of_is_not_named() -> None:
+    inner = {"retrieval.layer": "1", "retrieval.size": "256"}
+    parts = [rows({"t5": [4.0]}, retrieval="null"), rows({"t5": [4.0]}, retrieval="true").assign(**inner)]
+    one = compared(*parts)
+    (factor,) = factors(one.groups, {})
+    assert [factor.told(level) for level in factor.levels] == ["retrieval=null", "retrieval=true"]
+    assert [group.label for group in one.groups] == ["t5 retrieval=null", "t5 retrieval=true"]
+
+
+# Each name at its best setting
+
+LOSS_OF_VALIDATION = {"metric": "validation loss", "unit": "nats per answer", "better": "lower"}
+
+
+def of_rate(name: str, rate: int, shares: list[float], losses: list[float]) -> list[pd.DataFrame]:
+    """Shares at lengths 20 and 30, and losses of validations."""
+    half = [share / 2 for share in shares]
+    return [
+        rows({name: shares}, SHARE, length=20, rate=rate),
+        rows({name: half}, SHARE, length=30, rate=rate),
+        rows({name: losses}, LOSS_OF_VALIDATION, rate=rate),
+    ]
+
+
+# t5 has its best validation with 8, and is best with 32, by luck of the first seed; nope learns nothing.
+SWEPT = [
+    *of_rate("t5", 1, [0.2, 0.2], [0.5, 0.5]),
+    *of_rate("t5", 8, [0.5, 0.7], [0.3, 0.3]),
+    *of_rate("t5", 32, [1.0, 1.0], [0.1, 0.6]),
+    *of_rate("nope", 1, [0.3, 0.3], [0.4, 0.4]),
+]
+DEFAULTS = {"t5": {"rate": "1"}, "nope": {"rate": "1"}}
+
+
+def test_names_are_compared_each_at_its_best_setting() -> None:
+    """By the compared metric, or by another one; the baseline is at its best, too, unless another one is named."""
+    assert compared(*SWEPT).chosen == ["nope", "t5 rate=32"]
+    by_loss = compared(*SWEPT, chosen_by="validation loss")
+    assert by_loss.chosen == ["nope", "t5 rate=8"]
+    assert [group.label for group in by_loss.judged] == ["t5 rate=8", "nope"]
+    assert by_loss.baseline == "t5 rate=8"
+    assert compared(*SWEPT, chosen_by="validation loss", baseline="t5 rate=1").baseline == "t5 rate=1"
+    assert compared(*SWEPT, metric="validation loss", chosen_by="exact").chosen == ["nope", "t5 rate=32"]
+    with pytest.raises(BadSetting, match=r"^chosen_by=los: there is no such metric; valid: exact, validation loss$"):
+        compared(*SWEPT, chosen_by="los")
+    diverged = of_rate("t5", 8, [0.5, math.nan], [0.3, math.nan])
+    assert compared(*SWEPT[:3], *diverged, *SWEPT[6:], chosen_by="validation loss").chosen == ["nope", "t5 rate=32"]
+
+
+def test_default_and_chosen_stand_side_by_side() -> None:
+    """At the compared length, and beyond."""
+    found = tables(compared(*SWEPT, chosen_by="validation loss", defaults=DEFAULTS))["Default and chosen settings"]
+    assert found.columns == [
+        "name", "settings tried", "default", "chosen",
+        "exact at 20, default", "exact at 20, chosen", "exact at 30, default", "exact at 30, chosen",
+    ]  # fmt: skip
+    assert found.rows == [
+        ["nope", "1", "", "", "0.300", "0.300", "0.150", "0.150"],
+        ["t5", "3", "rate=1", "rate=8", "0.200", "0.600", "0.100", "0.300"],
+    ]
+    assert found.note.startswith("Chosen: the setting with the best mean validation loss over seeds.")
+    assert "has also chosen" not in found.note
+    assert "Not all names were tried with as many settings" in found.note
+
+
+def test_what_is_shown_may_have_chosen_and_defaults_may_be_unknown() -> None:
+    found = tables(compared(*SWEPT))["Chosen settings"]
+    assert found.columns == ["name", "settings tried", "chosen", "exact at 20, chosen", "exact at 30, chosen"]
+    assert "What is shown has also chosen, so it is biased" in found.note
+
+
+def test_versions_of_edited_code_are_no_settings_to_choose() -> None:
+    versions = [rows({"t5": [4.0, 4.1, 4.2]}, source="a1"), rows({"t5": [3.0]}, source="b2")]
+    one = compared(*versions, rows({"nope": [4.0, 4.1, 4.2]}, source="a1"))
+    assert set(tables(one)) == set()
+    assert one.chosen == ["nope", "t5 source=a1"]
+    without = compared(rows({"t5": [4.0], "shaw": [4.0]}))
+    assert tables(without) == {}
+    assert setting_figures({"text": without}) == []
+
+
+# Figures over a setting
+
+
+def test_a_figure_over_a_setting() -> None:
+    """A line for each name that has several values, a panel for each kind of data."""
+    one = compared(*SWEPT)
+    (found,) = setting_figures({"copy": one, "sort": one})
+    assert (found.name, found.title) == ("over_rate", "By rate")
+    first, second = found.figure.axes
+    assert (first.get_title(), second.get_title(), first.get_xscale()) == ("copy", "sort", "log")
+    assert [label.get_text() for label in first.get_xticklabels()] == ["1", "8", "32"]
+    (line,) = first.get_lines()
+    assert line.get_xdata().tolist() == [1, 8, 32]
+    assert line.get_ydata().tolist() == pytest.approx([0.2, 0.6, 1.0])
+    (legend,) = found.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["t5"]
+
+
+def test_lines_of_a_figure_are_told_by_the_other_settings() -> None:
+    parts, _ = grid({"max_distance": [2, 4], "keys": [True, False]}, lambda *_: 0.0)
+    (found,) = setting_figures({"text": compared(*parts)})
+    (legend,) = found.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["shaw keys=false", "shaw keys=true"]
+
+
+def test_values_that_are_multiplied() -> None:
+    assert all(map(geometric, ([1, 8, 32], [1, 8], [0.1, 1, 10], [8, 16, 32])))
+    assert not any(map(geometric, ([1, 2, 3, 4], [0, 1, 8], [1, 2], [5])))

@@ -1,0 +1,276 @@
+"""Verdicts on claims."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from scipy import stats
+from tables import SHARE, losses, rows, table_of
+
+from seedstats import BadSetting, compare, report, verdicts
+from seedstats.claims import parse_claim
+from seedstats.page import terminal
+from seedstats.reporting import Report
+from seedstats.section import Section
+from seedstats.statistics.permutation import seeds_to_claim
+from seedstats.table import checked
+from seedstats.verdict import Verdict, verdict_table
+
+Shares = Mapping[str, Sequence[float | None] | Mapping[int, float | None]]
+
+
+def verdicts_on(parts: Sequence[pd.DataFrame] | Shares, *claims: str) -> list[Verdict]:
+    """Verdicts on shares of seeds on copy at 10, or on tables."""
+    tables = [at(10, parts)] if isinstance(parts, Mapping) else parts
+    return verdicts([parse_claim(yaml.safe_load(claim)) for claim in claims], compare(table_of(*tables)))
+
+
+def at(length: int, shares: Shares, data: str = "copy", **columns: object) -> pd.DataFrame:
+    return rows(shares, SHARE, data=data, length=length, **columns)
+
+
+BETTER = "{better: shaw, than: nope, data: copy, length: 10, by: 0.2}"
+EIGHT = [1.0, 0.99, 0.98, 1.0, 0.97, 1.0, 1.0, 0.99]
+
+
+def test_a_claim_that_is_shown() -> None:
+    (verdict,) = verdicts_on({"shaw": EIGHT, "nope": [0.1] * 8}, BETTER)
+    assert verdict.said == "shown"
+    assert verdict.p == 1 / 2**8
+    claim = "shaw better than nope by at least 0.2 in exact on copy at 10"
+    assert verdict.sentence == f"shown: {claim} (shaw 0.991, nope 0.100; n = 8, p = 0.0039)"
+    assert verdict.row[:6] == [claim, "shown", "8", "+0.691", "0.0039", "1"]
+
+
+def test_a_length_that_another_group_lacks() -> None:
+    """Also where that group is the best, as one whose positions end is at the lengths that it has."""
+    of_five = {"absolute": [1.0] * 5, "shaw": [0.9] * 5, "nope": [0.1] * 5}
+    beyond = {"shaw": [0.8] * 5, "nope": [0.1] * 5}
+    (verdict,) = verdicts_on([at(10, of_five), at(20, beyond)], "{better: shaw, than: nope, length: 20}")
+    assert verdict.said == "shown"
+
+
+@pytest.mark.parametrize(
+    ("nope", "said"),
+    [
+        ([0.1] * 6 + [0.0] * 2, [("shown", ""), ("not shown", "6 of 8 seeds agree")]),
+        ([0.1] * 6 + [0.0, None], [("not tested", "1 of 8 seeds of shaw and nope is missing (8)"),
+                                   ("not tested", "1 of 8 seeds of nope is missing (8)")]),
+        ([None] * 8, [("not tested", "no finished run of nope")] * 2),
+    ],
+)  # fmt: skip
+def test_a_missing_seed_is_no_reason_to_show_anything(nope: list[float | None], said: list[tuple[str, str]]) -> None:
+    """Nor is a group that is gone, where all are claimed to do something."""
+    found = verdicts_on({"shaw": EIGHT, "nope": nope}, BETTER, "{name: all, at_least: 0.05, data: copy, length: 10}")
+    assert [(verdict.said, "; ".join(verdict.remarks)) for verdict in found] == said
+
+
+def test_a_seed_that_diverged_speaks_against_its_group() -> None:
+    one_gone, gone = [0.1, math.nan, *[0.1] * 6], [EIGHT[0], math.nan, *EIGHT[2:]]
+    (verdict,) = verdicts_on({"shaw": EIGHT, "nope": one_gone}, BETTER)
+    assert (verdict.said, verdict.remarks) == ("shown", ["1 of 8 seeds of nope diverged"])
+    (verdict,) = verdicts_on({"shaw": gone, "nope": [0.1] * 8}, BETTER)
+    assert verdict.said == "not shown"
+    assert verdict.remarks == ["7 of 8 seeds agree", "1 of 8 seeds of shaw diverged"]
+    assert verdict.row[2:4] == ["8", "+0.691"]
+
+
+def test_too_few_seeds_are_told() -> None:
+    shares = {"shaw": [1.0] * 3, "nope": [0.0] * 3}
+    (verdict,) = verdicts_on(shares, BETTER)
+    assert (verdict.said, verdict.p) == ("not shown", 1 / 2**3)
+    assert verdict.remarks == ["all 3 seeds agree, but 3 can't show one, 5 can: go on with seed=1,2,3,4,5"]
+    verdict, *_ = verdicts_on(shares, BETTER, *(f"{{name: shaw, at_least: 0.{n}}}" for n in range(1, 10)))
+    among = "all 3 seeds agree, but 3 can't show one of 10 claims, 8 can: go on with seed=1,2,3,4,5,6,7,8"
+    assert (verdict.p, verdict.remarks) == (1.0, [among])
+    assert [seeds_to_claim(family, sides=1) for family in (1, 2, 10, 12, 13)] == [5, 6, 8, 8, 9]
+
+
+def test_the_opposite_of_a_claim() -> None:
+    (verdict,) = verdicts_on({"shaw": [0.2] * 5, "nope": [0.3] * 5}, BETTER)
+    assert verdict.said == "the opposite shown"
+    assert verdict.sentence.endswith("(shaw 0.200, nope 0.300; n = 5, p = 0.031)")
+    (verdict,) = verdicts_on({"shaw": [0.31] * 5, "nope": [0.3] * 5}, BETTER)
+    assert (verdict.said, verdict.remarks) == ("not shown", ["0 of 5 seeds agree"])  # better, but by less
+
+
+def test_a_claim_about_all_is_as_sure_as_of_the_worst_group() -> None:
+    null, control = "{name: all, at_least: 0.9}", "{name: all, at_most: 0.1}"
+    shares = {"shaw": [1.0] * 5, "nope": [0.95] * 5}
+    (verdict,) = verdicts_on(shares, null)
+    assert (verdict.said, verdict.p) == ("shown", 1 / 2**5)
+    assert "(least sure of nope 0.950; n = 5, p = 0.031)" in verdict.sentence
+    verdict, opposite = verdicts_on(shares | {"t5": [0.95, 0.95, 0.95, 0.95, 0.5]}, null, control)
+    assert verdict.said == "not shown"
+    assert "each at least 0.9 in exact on copy (least sure of t5 0.860;" in verdict.sentence
+    assert verdict.remarks == ["4 of 5 seeds agree"]
+    assert opposite.p_opposite_alone == 3 / 2**5  # it may be false of any of three
+    assert "5 can't show one of 2 claims, 7 can" in opposite.remarks[0]
+
+
+def test_of_losses_less_is_better() -> None:
+    better, worse = verdicts_on(
+        [rows(losses(shaw=-0.5, t5=0.0))], "{better: shaw, than: t5, by: 0.1}", "{better: t5, than: shaw}"
+    )
+    assert (better.said, worse.said) == ("not shown", "not shown")
+    assert (better.p_alone, worse.p_opposite_alone) == (1 / 2**5, 1 / 2**5)
+    assert "5 can't show one of 2 claims, 6 can: go on with seed=1,2,3,4,5,6" in better.sentence
+
+
+def test_claims_without_runs() -> None:
+    tables = [at(10, {"shaw": [1.0], "nope": [1.0]}), at(9, {"nope": [1.0]})]
+    found = verdicts_on(tables, BETTER, "{name: shaw, at_least: 0.5, length: 9}")
+    assert [verdict.sentence.partition("; ")[2] for verdict in found] == [
+        "one seed of shaw and nope says nothing about chance", "no values of shaw",
+    ]  # fmt: skip
+    assert all(len(verdict.row) == len(verdict_table(found).columns) for verdict in found)
+
+
+@pytest.mark.parametrize(
+    ("claim", "problem"),
+    [
+        ("better: shav, than: nope", "better=shav: there is no such group on these data; did you mean shaw?"),
+        ("better: shaw, than: nope, data: sotr", "data=sotr: there are no such data here; did you mean sort?"),
+        ("better: shaw, than: nope, length: 11", "length=11: exact is known at 10, 20"),
+        ("better: shaw, than: nope, length: null", "length=None: exact is known at 10, 20"),
+        ("better: shaw, than: nope, metric: exakt", "metric=exakt: there is no such value here; did you mean exact?"),
+        ("better: shaw, than: nope, data: null", "data=None: is one of several here; say which: copy, sort"),
+        ("better: t5, than: nope", "better=t5: is several groups here; say which: t5 scale=1.0, t5 scale=2.0"),
+        ("equal: [shaw, t5 scale=3], within: 1", "equal=t5 scale=3: there is no such group on these data"),
+        ("of: [t5, shaw], between: {scale: [1, 2]}", "of=shaw scale=1: there is no such group on these data"),
+    ],
+)
+def test_claims_that_the_table_lacks(claim: str, problem: str) -> None:
+    both = {"shaw": [1.0], "nope": [1.0]}
+    scales = [at(length, {"t5": [1.0]}, scale=scale) for length in (10, 20) for scale in ("1.0", "2.0")]
+    given = {"data": "copy", "length": 10} | yaml.safe_load(f"{{{claim}}}")
+    kept = {key: value for key, value in given.items() if value is not None}
+    with pytest.raises(BadSetting, match=re.escape(f"claims[0].{problem}")):
+        verdicts_on([at(10, both), at(20, both), *scales, at(10, {"shaw": [1.0]}, "sort")], str(kept))
+
+
+@pytest.mark.parametrize(
+    ("shares", "within", "said"),
+    [
+        ([0.9] * 6, 0.02, "shown"),
+        ([0.9] * 6, 0.001, "the opposite shown"),
+        ([0.8, *[0.9] * 5], 0.02, "not shown"),
+    ],
+)
+def test_equal_within_a_margin(shares: list[float], within: float, said: str) -> None:
+    claim = f"{{equal: [shaw, nope], within: {within}}}"
+    (verdict,) = verdicts_on({"shaw": shares, "nope": [0.91] * 6}, claim)
+    assert verdict.sentence.startswith(f"{said}: shaw equal to nope within {within} in exact on copy (")
+    (verdict,) = verdicts_on({"shaw": [shares[0], math.nan, *shares[2:]], "nope": [0.91] * 6}, claim)
+    assert (verdict.said, verdict.remarks[1:]) == ("not shown", ["1 of 6 seeds of shaw diverged"])
+
+
+INTERACTION = "{of: [shaw, nope], between: {norm: [layer, rms]}, by: 0.1}"
+
+
+def crossed(leads: Iterable[float], better: str = "higher") -> pd.DataFrame:
+    """A table in which shaw is ahead of nope by so much more, a seed each, with one norm than with the other."""
+    rows = []
+    for seed, lead in enumerate(leads, start=1):
+        for name, norm, effect in (
+            ("nope", "layer", 0.0), ("shaw", "layer", 0.25 + lead), ("nope", "rms", 4.0), ("shaw", "rms", 4.25),
+        ):  # fmt: skip
+            value = seed + (effect if better == "higher" else -effect)
+            rows.append({"name": name, "seed": seed, "value": value, "norm": norm, "better": better})
+    return checked(pd.DataFrame(rows))
+
+
+def interaction_in(table: pd.DataFrame, claim: str = INTERACTION) -> Verdict:
+    (verdict,) = verdicts([parse_claim(yaml.safe_load(claim))], compare(table))
+    return verdict
+
+
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_an_interaction(better: str) -> None:
+    """What a seed does to all of its runs, and what a setting does to both schemes, is no part of it."""
+    leads = [0.3, 0.2, 0.25, 0.35, 0.15]
+    verdict = interaction_in(crossed(leads, better))
+    low, high = stats.ttest_1samp(leads, 0).confidence_interval(0.95)
+    assert verdict.said == "shown"
+    assert verdict.sentence.startswith(
+        "shown: shaw better than nope by at least 0.1 more with norm=layer than with norm=rms in value on results ("
+    )
+    assert f"difference +0.250 [{low:+.3f}, {high:+.3f}], n = 5, p = 0.031)" in verdict.sentence
+    assert list(verdict.weakest.margins.values()) == pytest.approx([lead - 0.1 for lead in leads])
+    assert interaction_in(crossed([-lead for lead in leads], better)).said == "the opposite shown"
+    assert interaction_in(crossed([0.09] * 5, better)).said == "not shown"
+    assert "; difference +0.250, seeds are alike, n = 5" in interaction_in(crossed([0.25] * 5, better)).sentence
+
+
+def test_an_interaction_needs_all_four_runs_of_a_seed() -> None:
+    table = crossed([0.3, 0.2, 0.25, 0.35, 0.15])
+    of_one = (table["seed"] == 2) & (table["name"] == "shaw") & (table["norm"] == "rms")
+    verdict = interaction_in(table.assign(status=np.where(of_one, "diverged", "finished")))
+    assert (verdict.said, verdict.difference) == ("not shown", "")
+    assert verdict.remarks == ["4 of 5 seeds agree", "1 of 5 seeds of shaw norm=rms diverged"]
+    assert interaction_in(checked(table[~of_one])).remarks[0].startswith("1 of 5 seeds of shaw norm=layer and nope")
+
+
+ONES, THEIRS = [1.0, 1.0, 0.9995, 1.0, 1.0], "value: [1.0, 0.999, 1.0, 1.0, 0.9995], within: 0.01"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "published", "said", "remark"),
+    [
+        (ONES, THEIRS, "agrees within 0.01", ""),
+        ([0.98] * 5, "value: [0.97, 0.99, 0.98, 0.96, 1.0], within: 0.05", "agrees within 0.05", ""),
+        ([0.91, 0.92, 0.93, 0.91, 0.92], THEIRS, "differs by more than 0.01", ""),
+        ([0.98, 1.0, 0.97, 1.0, 1.0], THEIRS, "undecided", "3 of 5 seeds agree"),
+        (ONES, "value: 0.999, within: 0.01", "agrees within 0.01", ""),
+        (ONES[:2], "value: 0.999, within: 0.01", "undecided",
+         "all 2 seeds agree, but 2 can't show one, 5 can: go on with seed=1,2,3,4,5"),
+        (ONES[:2], "value: [1.0, 1.0, 1.0, 1.0], within: 0.01", "undecided",
+         "all 2 seeds agree, but 2 can't show one, 3 can: go on with seed=1,2,3"),
+        (ONES, "value: 0.999", "not comparable", "settings are scaled"),
+    ],
+)  # fmt: skip
+def test_published_values(seeds: list[float], published: str, said: str, remark: str) -> None:
+    claim = f"{{name: shaw, {published}, data: copy, length: 10, source: Paper}}"
+    untested = "{name: nope, value: 0.1, data: copy, length: 10, source: Paper}"  # counts for no correction
+    verdict, *_ = found = verdicts_on({"shaw": seeds, "nope": [0.1] * len(seeds)}, claim, untested)
+    assert verdict.published_row[-2:] == [said, remark]
+    assert found[1].published_row[3:5] == ["seeds are alike", str(len(seeds))]
+    if said == "agrees within 0.01":
+        assert verdict.published_row[1:5] == [
+            "0.9997" if "[" in published else "0.999", "0.9999", "0.9996 to 1.0000", "5",
+        ]  # fmt: skip
+        assert verdict.p == (1 / math.comb(10, 5) if "[" in published else 1 / 2**5)
+
+
+def test_published_values_over_several_lengths() -> None:
+    claims = [f"{{name: shaw, value: 0.95, within: 0.01, length: 51, up_to: {n}, source: Paper}}" for n in (100, 150)]
+    tables = [at(51, {"shaw": [1.0] * 8}), at(75, {"shaw": [0.9] * 8})]
+    tables.append(at(101, {"shaw": [0.2 + 0.01 * seed for seed in range(1, 9)]}))
+    first, second = verdicts_on(tables, *claims)
+    assert first.published_row[:3] == ["shaw in exact on copy at 51 to 100", "0.95", "0.9500"]
+    assert (first.said, second.said) == ("agrees", "differs")
+    gone = [table.assign(value=table["value"].where(table["seed"] != "2", "nan")) for table in tables]
+    first, _ = verdicts_on(gone, *claims)
+    assert (first.said, first.remarks) == ("undecided", ["7 of 8 seeds agree", "1 of 8 seeds of shaw diverged"])
+
+
+def test_verdicts_stand_first(tmp_path: Path) -> None:
+    table = table_of(at(10, {"shaw": ONES, "nope": [0.1] * 5}))
+    one = compare(table)
+    value: dict[str, Any] = {"name": "shaw", "value": ONES, "within": 0.01, "source": "Paper; no dropout"}
+    found = verdicts([parse_claim(value), parse_claim({"better": "shaw", "than": "nope"})], one)
+    row = ["shaw in exact on copy", "0.9999", "0.9999", "0.9996 to 1.0000", "5", "agrees within 0.01", ""]
+    text = report(one, tmp_path, table, found).with_suffix(".md").read_text()
+    first = next(line for line in text.splitlines() if line.startswith("- "))
+    assert first.startswith("- shown: shaw better than nope in exact on copy (shaw 1.000,")
+    assert f"| {' | '.join(row)} |" in text
+    assert text.index("shaw: 1.000, 1.000") < text.index("nope is worse than shaw")
+    screen = terminal.page(Report([Section("copy", one["copy"])], verdicts=found, written="Written before.").on_screen)
+    assert screen.startswith(f"Written before.\n{first}\n- published: Paper; no dropout\n")
+    assert "\nBy exact at 10\n\nshaw is best" in screen  # claims may be on another metric
