@@ -67,7 +67,7 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report names its pictures, but nothing is drawn in them."""
-    monkeypatch.setattr("poslab.report.svg.svg", lambda figure: "<svg/>")
+    monkeypatch.setattr("seedstats.page.svg.svg", lambda figure: "<svg/>")
 
 
 @pytest.fixture
