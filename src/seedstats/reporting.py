@@ -64,6 +64,10 @@ class Report:
         """Write report.html, report.md, results.csv and figures/ into `folder`, over an earlier report there, and
         return report.html. table: all answers are from it."""
         write_report(folder, self.title, self.blocks)
+        for section in self.sections:  # a direction that was typed, so that the table can be compared by itself
+            metric = section.comparison.metric
+            rows = (table["data"] == section.title) & (table["metric"] == metric.name)
+            table = table.assign(better=table["better"].mask(rows, "higher" if metric.higher_is_better else "lower"))
         table.to_csv(folder / "results.csv", index=False, encoding="utf-8", errors="replace")
         return folder / "report.html"
 
