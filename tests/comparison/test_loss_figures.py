@@ -13,10 +13,10 @@ from scipy import stats
 
 from poslab.comparison import loss_figures
 from poslab.comparison.curves import Curve
-from poslab.comparison.figures import styles_of
 from poslab.evaluation.pictures import attention_figure
-from poslab.report.svg import svg
 from poslab.runs.evaluation import Evaluation, LengthLoss
+from seedstats.figures import styles_of
+from seedstats.page.svg import svg
 
 
 def test_figures_repeat() -> None:
