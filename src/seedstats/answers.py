@@ -22,38 +22,40 @@ def headline(one: Comparison) -> str:
     if best is None:
         return f"No answer yet: {_unknown(one)}."
     others = [label for label in best.p_values if label not in best.members]
-    at_best = ", each at its best setting," if one.in_grids else ""
+    at_best = f" Each name is at its setting with the best {one.chosen_by}." if one.in_grids else ""
     if len(best.members) > 1:
-        return headline_of_best(best, others, at_best.rstrip(","))
+        pair = sorted(best.members, key=lambda label: label == one.baseline)
+        equal = _between(one, *pair) if len(judged) == 2 else None
+        return f"{equal.claim}." if isinstance(equal, Equal) else headline_of_best(best, others) + at_best
     first, second = best.members[0], one.baseline
     if first == second:  # the next best is what it is compared with
         second = next(group.label for group in judged if group.label != first)
     found = _between(one, first, second)
     if not isinstance(found, Shown) or found.word != BETTER:
-        return f"{first}{at_best} is best{f': {found.numbers} from {second}' if found else ''}."
-    if found.is_small and found.effect:
-        matters = f"{found.effect:g} {one.metric.short_unit}".rstrip()
-        return f"{first}{at_best} is best, but by less than the {matters} that matters: {found.compared}."
-    return f"{first}{at_best} is best: {found.compared}."
+        return f"{first} is best{f': {found.numbers} from {second}' if found else ''}.{at_best}"
+    small = ", but by less than matters" if found.is_small else ""
+    return f"{first} is best{small}: {found.compared}.{at_best}"
 
 
 def _between(one: Comparison, first: str, second: str) -> Finding | None:
-    d = one.tested.get((first, second)) or (one.tested[second, first].reversed if (second, first) in one.tested else None)
-    return d and one.finding_on(one.group(first), one.group(second), d)
+    turned = one.tested.get((second, first))
+    d = one.tested.get((first, second)) or (turned and turned.reversed)
+    return one.finding_on(one.group(first), one.group(second), d) if d else None
 
 
 def _unknown(one: Comparison) -> str:
     """Return why the best isn't known, in words."""
     planned = one.planned
     if planned.lost:
-        return lost_sentence(planned.lost[0], len(planned.seeds[planned.lost[0]]), planned.diverged[planned.lost[0]])[:-1]
+        name = planned.lost[0]
+        return lost_sentence(name, len(planned.seeds[name]), planned.diverged[name])[:-1]
     for group in one.judged:
         missing = sorted(planned.seeds[group.label] - group.values.keys() - set(group.diverged))
         if missing:
             return missing_seeds(missing, f"{len(planned.seeds[group.label])} seeds of {group.label}")
     fewest = min(one.judged, key=lambda group: len(group.values))
     if len([group for group in one.judged if not group.diverged]) < 2:
-        return "runs diverged, and less than two groups are left"
+        return "runs diverged, and fewer than two groups are left"
     seeds = len(fewest.values)
     return f"{fewest.label} has {seeds} seed{'s' * (seeds != 1)}, and an answer takes {FEWEST_SEEDS}"
 
@@ -61,7 +63,7 @@ def _unknown(one: Comparison) -> str:
 def findings(one: Comparison) -> list[str]:
     """Return what a comparison shows, at most five sentences: differences that are shown first; where there are more, a
     line for each kind."""
-    one_by_one, effects = _one_by_one(one), effects_in_words(one.setting_effects)
+    one_by_one, effects = _one_by_one(one), effects_in_words(one.setting_effects, one.effect)
     texts = [*one_by_one, *effects]
     if len(texts) > FEW:
         pairs = f"Of all {len(one.pairs)} pairs, {len(ranked(one))} are shown to differ."
@@ -73,7 +75,7 @@ def findings(one: Comparison) -> list[str]:
 
 def all_findings(one: Comparison) -> list[str]:
     """Return all findings one by one, if `findings` has them but in short."""
-    every = [*map(str, one.findings.values()), *pair_sentences(one), *effects_in_words(one.setting_effects)]
+    every = [*map(str, one.findings.values()), *pair_sentences(one), *effects_in_words(one.setting_effects, one.effect)]
     return every if set(every) - set(findings(one)) else []
 
 

@@ -131,18 +131,18 @@ def compare(
     Returns the comparisons by the name of their data. Raises BadSetting for what no data know, and BadTable for columns
     that can't be settings and without a finished run.
     """
-    asked: dict[str, Any] = {"baseline": baseline, "metric": metric, "length": length}
+    asked: dict[str, Any] = {"baseline": baseline, "metric": metric, "length": length, "chosen_by": chosen_by}
     found: dict[str, Comparison] = {}
     refused: dict[str, list[BadSetting]] = {}
     for name, rows in table.groupby("data", sort=False):
-        usual = {"better": better, "pairs": pairs, "effect": effect, "chosen_by": chosen_by, "defaults": defaults or {}}
+        usual = {"better": better, "pairs": pairs, "effect": effect, "defaults": defaults or {}}
         found[str(name)], refused[str(name)] = _compare_data(rows, asked, usual)
     for option in asked:
         errors = [error for of_data in refused.values() for error in of_data if error.option == option]
         if len(errors) == len(found):
             raise errors[0]
     for name, errors in refused.items():
-        found[name] = replace(found[name], notes=[f"{error}; what is usual takes its place" for error in errors])
+        found[name] = replace(found[name], notes=[f"{error}; the default is used" for error in errors])
     return dict(zip(found, _as_one_page(list(found.values()), looks), strict=True))
 
 
@@ -154,10 +154,14 @@ def _compare_data(
     try:
         metric = metric_of(rows, asked["metric"], asked["length"], usual["better"])
         groups, planned = groups_of(rows, metric)
+        chooses = asked["chosen_by"]
+        if chooses and not all(group.of(chooses) for group in groups):
+            known = [name for name in rows["metric"].unique() if all(group.of(name) for group in groups)]
+            raise BadSetting("chosen_by", chooses, f"not all groups have this metric; {suggestion(chooses, known)}")
         of_rows = rows.loc[(rows["metric"] == metric.name) & rows["seed"].notna(), "caveat"].unique()
         caveats = list(dict.fromkeys(line for cell in of_rows for line in cell.splitlines()))
         compared = compare_groups(
-            groups, planned, asked["baseline"], usual["pairs"] == "all", usual["chosen_by"], usual["defaults"]
+            groups, planned, asked["baseline"], usual["pairs"] == "all", chooses, usual["defaults"]
         )
         references, worse = references_of(rows, metric)
         more = {"effect": usual["effect"], "references": references, "worse_than": worse}

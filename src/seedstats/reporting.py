@@ -8,7 +8,7 @@ import pandas as pd
 
 from seedstats.answers import headline
 from seedstats.comparison import Comparison
-from seedstats.page.blocks import Block, Bullets, Code, Details, Figure, Heading, Text
+from seedstats.page.blocks import Block, Bullets, Code, Details, Figure, Gallery, Heading, Text
 from seedstats.page.files import write_report
 from seedstats.section import Section, file_name
 from seedstats.verdict import Verdict, published, verdict_table
@@ -34,7 +34,7 @@ class Report:
     def blocks(self) -> list[Block]:
         """Return the page."""
         names: set[str] = set()
-        command: list[Block] = [Heading("This page", [Code(self.command)])] if self.command else []
+        command: list[Block] = [Details("Command of this page", [Code(self.command)])] if self.command else []
         left_out: list[Block] = [Heading("Left out", [Bullets(self.left_out)])] if self.left_out else []
         across = [_named(block, "", names) for block in self.across]
         if len(self.sections) == 1:
@@ -79,7 +79,7 @@ class Report:
         if not self.verdicts:
             return []
         table = verdict_table(self.verdicts)
-        seeds = Details("seed by seed", [replace(table, title="", note="")])
+        seeds = Details("Seed by seed", [replace(table, title="", note="")])
         return [Heading("What was claimed", [*self._verdicts, seeds, Text(table.note)])]
 
 
@@ -98,13 +98,17 @@ def report(
 def _named(block: Block, prefix: str, taken: set[str]) -> Block:
     """Return a figure with a portable name that no other one of the page has; other blocks with such figures."""
     if isinstance(block, Figure):
-        name = file_name(prefix + block.name)
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        return replace(block, name=name)
+        return replace(block, name=_free(prefix + block.name, taken))
     if isinstance(block, Heading | Details):
         return replace(block, blocks=[_named(inner, prefix, taken) for inner in block.blocks])
-    if hasattr(block, "figures"):
-        return replace(block, figures=[_named(inner, prefix, taken) for inner in block.figures])
+    if isinstance(block, Gallery):
+        return Gallery([replace(one, name=_free(prefix + one.name, taken)) for one in block.figures])
     return block
+
+
+def _free(name: str, taken: set[str]) -> str:
+    portable = file_name(name)
+    while portable in taken:
+        portable += "_"
+    taken.add(portable)
+    return portable

@@ -49,7 +49,8 @@ class Factor:
 
     def told(self, level: Level) -> str:
         """Return the level as typed, "max_distance=4"."""
-        return " ".join(f"{name}={value}" for name, value in zip(self.names, level, strict=True) if value)
+        typed = [f"{name}={value}" for name, value in zip(self.names, level, strict=True) if value]
+        return " ".join(typed) or f"no {self}"
 
     @property
     def is_switch(self) -> bool:
@@ -75,15 +76,16 @@ class Effect:
     metric: Metric
     difference: Difference
 
-    @property
-    def sentence(self) -> str:
+    def sentence(self, effect: float | None) -> str:
+        """Return the finding. effect: the difference that matters."""
         where = self._otherwise or self._where
-        return f"{self.name}: {finding(self.level, self.baseline, self.difference, self.metric, condition=where)}"
+        first, second = (f"{self.name} with {level}" for level in (self.level, self.baseline))
+        return str(finding(first, second, self.difference, self.metric, effect, where))
 
     @property
     def _where(self) -> str:
         if len(self.cells) > 1:
-            return f"This is a mean over {len(self.cells)} settings of {' and '.join(map(str, self.others))}"
+            return f"This is the mean over {len(self.cells)} settings of {' and '.join(map(str, self.others))}"
         return f"This is with {self._setting(self.cells[0])}" if self.others else ""
 
     @property
@@ -117,10 +119,11 @@ class Effect:
 
 def effects_table(found: Sequence[Effect]) -> Table:
     remark = (
-        f"An effect is the mean {found[0].metric.title} with one value of a setting less that with another, seed by "
-        'seed, over those values of the other settings with which both were tried ("settings" counts them).'
+        f"An effect is the mean {found[0].metric.title} with one value of a setting minus the mean with another, "
+        "paired by seed. It is averaged over the values of other settings that both were tried with. The last column "
+        "counts them."
     )
-    columns = ("name", "effect", "difference", "simultaneous interval", "p (Holm)", "n", "settings")
+    columns = ("name", "effect", "difference", "95 % interval, all at once", "p (Holm)", "n", "settings")
     return Table("Settings by themselves", columns, [effect.row for effect in found], remark, words=[1])
 
 
@@ -152,7 +155,7 @@ def factors(groups: Sequence[Group], defaults: Mapping[str, str], baseline: str 
 
 def _factor(groups: Sequence[Group], names: Level, defaults: Mapping[str, str], baseline: str) -> Factor:
     of_baseline = next((group.settings for group in groups if group.label == baseline), {})
-    usual = of_baseline | defaults
+    usual = {**of_baseline, **defaults}
     levels = {tuple(group.settings.get(name, "") for name in names) for group in groups}
     ordered = sorted(levels, key=lambda level: (level != tuple(usual.get(name) for name in names), by_value(level)))
     return Factor(names, tuple(ordered))
@@ -235,11 +238,12 @@ def _means(cells: Sequence[Cell], side: int, diverged: bool = False) -> BySeed:
     return {seed: fmean(of_cell[side][seed] for of_cell in values) for seed in sorted(seeds)}
 
 
-def effects_in_words(found: Sequence[Effect]) -> list[str]:
-    """Return a sentence for each significant effect and, if there are many, one for all others of a name."""
+def effects_in_words(found: Sequence[Effect], matters: float | None) -> list[str]:
+    """Return a sentence for each significant effect and, if there are many, one for all others of a name. matters: the
+    difference that does."""
     if len(found) <= 3:
-        return [effect.sentence for effect in found]
-    texts = [effect.sentence for effect in found if effect.difference.significant]
+        return [effect.sentence(matters) for effect in found]
+    texts = [effect.sentence(matters) for effect in found if effect.difference.significant]
     for name in dict.fromkeys(effect.name for effect in found):
         others = [
             f"{effect.level} instead of {effect.baseline}"
@@ -257,8 +261,8 @@ def two_way_tables(groups: Sequence[Group], defaults: Mapping[str, Mapping[str, 
     """
     metric = groups[0].metric
     remark = (
-        f"Means of the {metric.title} over seeds, and over those values of further settings that all cells of a table "
-        "have. Where two settings act apart, rows differ by the same amount in every column. Empty: not tried."
+        f"Cells are means of {metric.title} over seeds, and over the values of other settings that all cells have. If "
+        "two settings act independently, rows differ by the same amount in every column. An empty cell was not tried."
     )
     tables = []
     for name, members in by_name(groups).items():
@@ -326,10 +330,8 @@ def chosen(groups: Sequence[Group], by: str | None) -> dict[str, Group]:
 def _chosen(groups: Sequence[Group], by: str | None) -> Group:
     if SOURCE in varied_settings(groups):
         return max(groups, key=lambda group: len(group.values))
-    metric = groups[0].metric
-    known = by is not None and all(group.of(by) for group in groups)
-    values = [group.of(by) if known and by else group.values for group in groups]
-    sign = (1 if by in groups[0].lower_is_better else -1) if known else metric.sign
+    values = [group.of(by) if by else group.values for group in groups]
+    sign = (1 if by in groups[0].lower_is_better else -1) if by else groups[0].metric.sign
     common = set.intersection(*map(set, values))
 
     def badness(place: int) -> tuple[int, float]:
@@ -355,13 +357,13 @@ def choices_table(comparison: Comparison) -> Table | None:
         best = next(group for group in of if group.label in comparison.chosen)
         both = [usual[name], best][-len(shown) :]
         row = [name, str(len(of)), *("not tried" if group is None else _told(group, of) for group in both)]
-        row += [metric.text(group and group.mean(metric.name, length)) for length in lengths for group in both]
+        row += [metric.text(group.mean(metric.name, length) if group else None) for length in lengths for group in both]
         rows.append(row)
     remark = f"Chosen: the setting with the best mean {comparison.chosen_by} over seeds."
     if comparison.chosen_by == metric.title:
-        remark += " What is shown has also chosen, so it is biased in favour of names with many settings."
+        remark += " The values shown here chose it, so they favour names with many settings."
     if len({len(of) for of in grids.values()}) > 1:
-        remark += " Not all names were tried with as many settings; those with more had more chances."
+        remark += " Some names were tried with more settings than others, so they had more chances."
     return Table(
         " and ".join(shown).capitalize() + " settings", columns, rows, remark, words=[*range(2, 2 + len(shown))]
     )

@@ -3,7 +3,7 @@
 | column | meaning |
 |---|---|
 | name | what is compared: a method, a model, a setting; `method`, `model` or `scheme` will do |
-| seed | whole number; runs of one seed are compared in pairs. Empty: the value is a reference, such as a published one |
+| seed | whole number; runs of one seed are compared in pairs. Empty: a reference, such as a published value |
 | value | the number; empty of a run that is missing |
 | data | task or text: each is compared by itself |
 | metric, length | which number it is |

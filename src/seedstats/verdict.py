@@ -32,11 +32,12 @@ from statistics import fmean
 
 from seedstats.claims import ALL, Claim
 from seedstats.comparison import Comparison
+from seedstats.errors import BadSetting, suggestion
+from seedstats.finding import missing_seeds, p_text
 from seedstats.groups import Group
 from seedstats.metric import fixed
 from seedstats.page.blocks import Block, Bullets, Table
 from seedstats.statistics.families import holm
-from seedstats.finding import missing_seeds, p_text
 from seedstats.statistics.intervals import CONFIDENCE, Estimate, StudentT, estimate
 from seedstats.statistics.outcomes import outcomes_of
 from seedstats.statistics.permutation import label_test, seeds_to_claim, sign_flip_test, signed_ranks
@@ -184,17 +185,17 @@ class Verdict:
             return f"{agree} of {n} seeds agree"
         more = [seed for seed in range(1, max(part.margins) + needed + 1) if seed not in part.margins]
         seeds = ",".join(map(str, sorted([*part.margins, *more[: needed - n]])))
-        among = f" of {self.family} claims" if self.family > 1 else ""
+        among = f"one of {self.family} claims" if self.family > 1 else "to show it"
         which = "agree" if agree == n else "say the opposite"
-        return f"all {n} seeds {which}, but {n} can't show one{among}, {needed} can: go on with seed={seeds}"
+        return f"all {n} seeds {which}, but {among} takes {needed}: go on with seed={seeds}"
 
 
 def verdict_table(found: Sequence[Verdict]) -> Table:
-    columns = ["claim", "verdict", "n", "beyond the claim", "p (Holm)", "of the opposite", "values of the seeds", ""]
+    columns = ["claim", "verdict", "n", "beyond the claim", "p (Holm)", "p of the opposite", "values of the seeds", ""]
     remark = (
-        f"p: of an exact test over seeds, which flips signs, or exchanges seeds with published ones, by Holm's method "
-        f"corrected for all claims, {found[0].family}. They are a family of their own, as claims are written "
-        "before the runs; shown is what is below 0.05. Everything else on this page is description."
+        "p is of an exact test over seeds, which flips signs or exchanges seeds with published ones. It is corrected "
+        f"by Holm's method for {found[0].family} claims, which are a family of their own because they were written "
+        "before the runs. A claim is shown if p is below 0.05."
     )
     return Table("Seed by seed", columns, [verdict.row for verdict in found], remark, words=[1, 6, 7])
 

@@ -6,7 +6,19 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, repeat, zip_longest
 from textwrap import indent
 
-from seedstats.page.blocks import Block, Bullets, Cell, Code, Definitions, Details, Figure, Gallery, Heading, Table, Text
+from seedstats.page.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Definitions,
+    Details,
+    Figure,
+    Gallery,
+    Heading,
+    Table,
+    Text,
+)
 
 
 def page(title: str, blocks: Sequence[Block]) -> str:
@@ -53,8 +65,10 @@ def _heading(title: str, level: int) -> str:
 
 
 def _table(table: Table) -> str:
-    groups = chain.from_iterable(repeat(f"{name} ", count) for name, count in [("", 1), *table.groups])
-    columns = [(group + _cell(cell)).lstrip() for group, cell in zip_longest(groups, table.columns, fillvalue="")]
+    groups = chain.from_iterable(repeat(f"{name}: ", count) for name, count in table.groups)
+    names = [_cell(cell) for cell in table.columns]
+    heads = zip_longest(names[1:], groups, fillvalue="")
+    columns = [*names[:1], *(group * (names.count(name) > 1) + name for name, group in heads)]
     lines = [columns, ["---"] * len(columns), *(map(_cell, row) for row in [*table.rows, *table.foot])]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
