@@ -83,7 +83,7 @@ class Section:
     def methods(self) -> list[str]:
         """Return what the columns are, and how differences were tested, a paragraph each."""
         one, metric, n = self.comparison, self.comparison.metric, self.comparison.comparisons
-        direction = "higher" if metric.higher_is_better else "lower"
+        direction = "Higher" if metric.higher_is_better else "Lower"
         columns = [
             "n is the number of runs.",
             f"A difference is the group's mean minus the mean of {one.baseline}, over common seeds.",
@@ -112,7 +112,7 @@ class Section:
         found = f"The difference that matters is {matters}, and effect=NUMBER sets another one."
         plan = "With effect=NUMBER, findings say whether a difference matters, or how many seeds would show it."
         tests.append(found if margin else plan)
-        paragraphs = [[f"Values are {metric.label}. The {direction}, the better.", self.about], columns, tests]
+        paragraphs = [[f"Metric: {metric.label}. {direction} is better.", self.about], columns, tests]
         return [" ".join(filter(None, texts)) for texts in [*paragraphs, [fine_print(one)]] if any(texts)]
 
     @property

@@ -126,31 +126,34 @@ class Verdict:
 
     @property
     def difference(self) -> str:
-        """Return of an interaction the mean and its interval, "difference +0.120 [+0.021, +0.219], ", else nothing."""
+        """Return of an interaction its mean and interval, a sentence, else nothing."""
         margins = [*self.weakest.margins.values()]
         if not self.claim.between or not all(map(math.isfinite, margins)):
             return ""
         found = estimate([margin + self.claim.by for margin in margins])
         if not found.sd:  # as where all seeds solve a task or fail: the next need not
-            return f"difference {fixed(found.mean, 3, '+')}, seeds are alike, "
+            return f"The difference is {fixed(found.mean, 3, '+')} in all seeds"
         method = StudentT(found.sd / math.sqrt(found.n), found.n - 1)
         ends = method.interval(found.mean, 1 - (1 - CONFIDENCE) / self.family)
-        return f"difference {fixed(found.mean, 3, '+')} [{', '.join(fixed(end, 3, '+') for end in ends)}], "
+        return f"The difference is {fixed(found.mean, 3, '+')} [{', '.join(fixed(end, 3, '+') for end in ends)}]"
 
     @property
     def sentence(self) -> str:
-        claim = f"{self.said}: {self.claim}"
+        """Return the verdict, its numbers, and remarks, a sentence each."""
+        said = f"{self.said[0].upper()}{self.said[1:]}: {self.claim}"
+        remarks = [f"{remark[0].upper()}{remark[1:]}" for remark in self.remarks]
         if self.result == NOT_TESTED:
-            return "; ".join([claim, *self.remarks])
+            return f"{'. '.join([said, *remarks])}."
         part = self.weakest
-        least = "least sure of " if len(self.parts) > 1 else ""
-        means = ", ".join(
-            f"{label}{':' if ' ' in label else ''} {fixed(fmean(of_seeds.values()), 3)}"
-            for label, of_seeds in part.values.items()
+        means = "Least sure: " * (len(self.parts) > 1 and len(part.values) == 1)
+        means += ", ".join(f"{label} has {fixed(fmean(values.values()), 3)}" for label, values in part.values.items())
+        least = (
+            f"It is least sure of {next(iter(part.values))}" if len(self.parts) > 1 and len(part.values) == 1 else ""
         )
         alone, p = (self.p_opposite_alone, self.p_opposite) if self.result == OPPOSITE else (self.p_alone, self.p)
-        test = f"p = {p_text(alone)}" + (f", corrected {p_text(p)}" if self.family > 1 else "")
-        return "; ".join([f"{claim} ({least}{means}; {self.difference}n = {len(part.margins)}, {test})", *self.remarks])
+        test = f"p = {p_text(p)} from {len(part.margins)} seeds"
+        test += f", uncorrected {p_text(alone)}" if self.family > 1 else ""
+        return f"{'. '.join(filter(None, [said, means, self.difference, test, *remarks]))}."
 
     @property
     def row(self) -> list[str]:
