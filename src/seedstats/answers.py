@@ -26,7 +26,7 @@ def headline(one: Comparison) -> str:
     if len(best.members) > 1:
         pair = sorted(best.members, key=lambda label: label == one.baseline)
         equal = _between(one, *pair) if len(judged) == 2 else None
-        return f"{equal.claim}." if isinstance(equal, Equal) else headline_of_best(best, others) + at_best
+        return str(equal) if isinstance(equal, Equal) else headline_of_best(best, others) + at_best
     first, second = best.members[0], one.baseline
     if first == second:  # the next best is what it is compared with
         second = next(group.label for group in judged if group.label != first)

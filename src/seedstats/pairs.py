@@ -33,7 +33,7 @@ def matrix(comparison: Comparison) -> Table | None:
         "with the column's number, over common seeds. Marked pairs are shown to differ, after Holm's correction "
         f"for {comparison.comparisons} comparisons."
     )
-    return Table("All pairs", columns, rows, note, "dimmed", "A cell under the mouse has the interval and p.")
+    return Table("All pairs", columns, rows, note, "dimmed", "Point at a cell for its interval and p.")
 
 
 def _cell(comparison: Comparison, first: str, second: str, d: Difference) -> Cell:

@@ -147,9 +147,6 @@ class Verdict:
         part = self.weakest
         means = "Least sure: " * (len(self.parts) > 1 and len(part.values) == 1)
         means += ", ".join(f"{label} has {fixed(fmean(values.values()), 3)}" for label, values in part.values.items())
-        least = (
-            f"It is least sure of {next(iter(part.values))}" if len(self.parts) > 1 and len(part.values) == 1 else ""
-        )
         alone, p = (self.p_opposite_alone, self.p_opposite) if self.result == OPPOSITE else (self.p_alone, self.p)
         test = f"p = {p_text(p)} from {len(part.margins)} seeds"
         test += f", uncorrected {p_text(alone)}" if self.family > 1 else ""
