@@ -89,7 +89,7 @@ def headline_of_best(best: BestSet, others: Sequence[str]) -> str:
     members = best.members
     either = f"{', '.join(members[:-1])} or {members[-1]}"
     if not others:
-        return f"None is shown to be best: it may be {either}."
+        return f"None is shown to be best. The best may be {either}."
     worse = ", ".join(others) if len(others) <= 3 else f"The {len(others)} others"
     return (
         f"The best is {either}, which can't be told apart. {worse} {'are' if len(others) > 1 else 'is'} not the best."
