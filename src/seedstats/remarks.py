@@ -91,9 +91,7 @@ def headline_of_best(best: BestSet, others: Sequence[str]) -> str:
     if not others:
         return f"None is shown to be best. The best may be {either}."
     worse = ", ".join(others) if len(others) <= 3 else f"The {len(others)} others"
-    return (
-        f"The best is {either}, which can't be told apart. {worse} {'are' if len(others) > 1 else 'is'} not the best."
-    )
+    return f"The best is {either}. {worse} {'are' if len(others) > 1 else 'is'} not the best."
 
 
 # Conditions
