@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.measure import Timing
-from poslab.report.terminal import table
 from poslab.training.machine import bfloat16_units
+from seedstats.page.terminal import table
 
 _PACKAGES = ("poslab", "torch", "transformers", "x-transformers", "pytorch-lightning")
 

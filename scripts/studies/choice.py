@@ -20,9 +20,9 @@ from poslab.config.schemes import parse_scheme
 from poslab.metric import LAST_TOKENS_LOSS
 from poslab.positions import ModelShape
 from poslab.positions.sizes import initial_tables
-from poslab.report.blocks import Block, Bullets, Cell, Heading, Table, Text
-from poslab.report.markdown import page as markdown
-from poslab.statistics.best import best_set
+from seedstats.page.blocks import Block, Bullets, Cell, Heading, Table, Text
+from seedstats.page.markdown import page as markdown
+from seedstats.statistics.best import best_set
 from studies.hypotheses import Cells
 from studies.recipes import Chosen
 from studies.tables import BEYOND, SCHEMES, TASKS, TEXTS, trained_length

@@ -34,14 +34,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from poslab.comparison.survival import time_to_solve
 from poslab.errors import UserError
-from poslab.report.terminal import table as text_table
-from poslab.statistics.families import holm
-from poslab.statistics.findings import p_text
-from poslab.statistics.intervals import CONFIDENCE, Interval, StudentT
-from poslab.statistics.permutation import sign_flip_test
-from poslab.statistics.survival import time_to_solve
-from poslab.statistics.table import DIVERGED, TEST_LOSS
+from poslab.metric import TEST_LOSS
+from seedstats.finding import p_text
+from seedstats.page.terminal import table as text_table
+from seedstats.statistics.families import holm
+from seedstats.statistics.intervals import CONFIDENCE, Interval, StudentT
+from seedstats.statistics.permutation import sign_flip_test
+from seedstats.table import DIVERGED
 from studies.tables import BEYOND, CHOOSING, CONFIRMING, COUNTED, LONGER, SCHEMES, TEXTS, TWIN, usual_steps
 
 Array = NDArray[np.float64]
@@ -310,7 +311,7 @@ def solving_parts(data: str, times: Array, solved: NDArray[np.bool_]) -> list[Pa
 
 def log_rank_of_all(times: Array, solved: NDArray[np.bool_]) -> float:
     """Return the p-value of equal times in all groups, (groups, n seeds) each: scores as in
-    `poslab.statistics.survival.log_rank`, labels permuted within seeds."""
+    `poslab.comparison.survival.log_rank`, labels permuted within seeds."""
     at, done = times.ravel(), solved.ravel()
     at_risk = (at[:, None] <= at).sum(1)
     hazard = ((at <= at[:, None]) & done) @ (1 / at_risk)

@@ -16,7 +16,8 @@ import yaml
 
 from poslab.config.files import CONFIGS, write_whole
 from poslab.errors import UserError
-from poslab.statistics.table import BEST_VALIDATION_LOSS, DIVERGED
+from poslab.metric import BEST_VALIDATION_LOSS
+from seedstats.table import DIVERGED
 from studies.tables import (
     CONFIRMING,
     CONFIRMING_TEXTS,

@@ -16,12 +16,12 @@ from omegaconf import OmegaConf
 
 from poslab.config.files import CONFIGS
 from poslab.errors import SettingError, UserError
+from poslab.metric import TEST_LOSS
 from poslab.runs.evaluation import read_evaluation
 from poslab.runs.groups import by_data
 from poslab.runs.load import Run, read_runs
 from poslab.runs.plan import PlannedGroup, keys_of, read_plan
 from poslab.runs.table import run_table
-from poslab.statistics.table import TEST_LOSS
 
 TASKS, CONTROL = ("back", "majority", "recall", "copy"), "parity"
 TEXTS = {"tinyshakespeare.txt": "shakespeare_characters", "python_library": "python_library"}  # names in runs: options

@@ -37,10 +37,14 @@ class SettingError(UserError):
         super().__init__(" ".join(f"{option}={given}: {problem}".splitlines()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SettingError, (self.option, self.value, self.problem)  # to pickle it for another process
+        return type(self), (self.option, self.value, self.problem)  # to pickle it for another process
 
     def prefixed(self, group: str) -> "SettingError":
-        return SettingError(f"{group}.{self.option}".rstrip("."), self.value, self.problem)
+        return type(self)(f"{group}.{self.option}".rstrip("."), self.value, self.problem)
+
+
+class UnknownSetting(SettingError):
+    """Error of a setting that its group, or the class chosen for it, doesn't have."""
 
 
 def as_typed(value: Any) -> str:

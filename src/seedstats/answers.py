@@ -38,17 +38,18 @@ def headline(one: Comparison) -> str:
 
 
 def _between(one: Comparison, first: str, second: str) -> Finding | None:
-    turned = one.tested.get((second, first))
-    d = one.tested.get((first, second)) or (turned and turned.reversed)
-    return one.finding_on(one.group(first), one.group(second), d) if d else None
+    if (first, second) in one.tested:
+        return one.finding_on(one.group(first), one.group(second), one.tested[first, second])
+    if (second, first) in one.tested:
+        return one.finding_on(one.group(first), one.group(second), one.tested[second, first].reversed)
+    return None
 
 
 def _unknown(one: Comparison) -> str:
     """Return why the best isn't known, in words."""
     planned = one.planned
-    if planned.lost:
-        name = planned.lost[0]
-        return lost_sentence(name, len(planned.seeds[name]), planned.diverged[name])[:-1]
+    for name in planned.lost:
+        return lost_sentence(name, len(planned.seeds[name]), planned.diverged[name]).removesuffix(".")
     for group in one.judged:
         missing = sorted(planned.seeds[group.label] - group.values.keys() - set(group.diverged))
         if missing:

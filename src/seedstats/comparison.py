@@ -30,8 +30,9 @@ class Comparison:
     caveats: what weakens the answers. planned: the seeds that were planned. effect: the difference that matters.
     references: values that no run has, by name, and what it means to be worse. setting_effects: of values of settings.
     chosen: the labels of the groups that each name is judged by: at its best setting, where it has several. chosen_by:
-    the metric that chose them. notes: what was asked, and these data don't know. sections: how many comparisons the
-    page has. looks: how often the values are looked at, with seeds added in between.
+    the metric that chose them. candidates: from how many groups the baseline was chosen. notes: what was asked, and
+    these data don't know. sections: how many comparisons the page has. looks: how often the values are looked at, with
+    seeds added in between.
     """
 
     metric: Metric
@@ -47,6 +48,7 @@ class Comparison:
     setting_effects: Sequence[Effect] = ()
     chosen: Sequence[str] = ()
     chosen_by: str = ""
+    candidates: int = 1
     defaults: Defaults = field(default_factory=dict)
     notes: Sequence[str] = ()
     sections: int = 1
@@ -131,11 +133,11 @@ def compare(
     Returns the comparisons by the name of their data. Raises BadSetting for what no data know, and BadTable for columns
     that can't be settings and without a finished run.
     """
-    asked: dict[str, Any] = {"baseline": baseline, "metric": metric, "length": length, "chosen_by": chosen_by}
+    asked: dict[str, Any] = {"baseline": baseline, "metric": metric, "length": length}
     found: dict[str, Comparison] = {}
     refused: dict[str, list[BadSetting]] = {}
     for name, rows in table.groupby("data", sort=False):
-        usual = {"better": better, "pairs": pairs, "effect": effect, "defaults": defaults or {}}
+        usual = {"better": better, "pairs": pairs, "effect": effect, "chosen_by": chosen_by, "defaults": defaults or {}}
         found[str(name)], refused[str(name)] = _compare_data(rows, asked, usual)
     for option in asked:
         errors = [error for of_data in refused.values() for error in of_data if error.option == option]
@@ -154,14 +156,10 @@ def _compare_data(
     try:
         metric = metric_of(rows, asked["metric"], asked["length"], usual["better"])
         groups, planned = groups_of(rows, metric)
-        chooses = asked["chosen_by"]
-        if chooses and not all(group.of(chooses) for group in groups):
-            known = [name for name in rows["metric"].unique() if all(group.of(name) for group in groups)]
-            raise BadSetting("chosen_by", chooses, f"not all groups have this metric; {suggestion(chooses, known)}")
         of_rows = rows.loc[(rows["metric"] == metric.name) & rows["seed"].notna(), "caveat"].unique()
         caveats = list(dict.fromkeys(line for cell in of_rows for line in cell.splitlines()))
         compared = compare_groups(
-            groups, planned, asked["baseline"], usual["pairs"] == "all", chooses, usual["defaults"]
+            groups, planned, asked["baseline"], usual["pairs"] == "all", usual["chosen_by"], usual["defaults"]
         )
         references, worse = references_of(rows, metric)
         more = {"effect": usual["effect"], "references": references, "worse_than": worse}
@@ -190,7 +188,9 @@ def compare_groups(
     by_name = chosen(ranked, chosen_by)
     in_grids = 1 < len(by_name) < len(groups)
     first = by_name[groups[0].name].label if in_grids else groups[0].label
-    base = _named(baseline, [*by_name.values(), *groups]) if baseline else first
+    base = _named(baseline, groups) if baseline else first
+    # The best of several is compared with the others as if each of them had been the baseline.
+    candidates = sum(group.name == groups[0].name for group in groups) if in_grids and not baseline else 1
     labels, outcomes = [group.label for group in ranked], {group.label: group.outcomes for group in ranked}
     pairs = list(combinations(labels, 2) if all_pairs else ((label, base) for label in labels if label != base))
     tested = paired(
@@ -213,6 +213,7 @@ def compare_groups(
         setting_effects=effects(ranked, base, planned, tested, defaults or {}),
         chosen=[group.label for group in by_name.values()],
         chosen_by=chosen_by or groups[0].metric.title,
+        candidates=candidates,
         defaults=defaults or {},
     )
 
@@ -236,7 +237,7 @@ def _as_one_page(comparisons: Sequence[Comparison], looks: int) -> list[Comparis
     for one in comparisons:
         groups = one.planned.groups
         tests += [one.tested, dict(enumerate(of.difference for of in one.setting_effects))]
-        planned += [math.comb(groups, 2) if one.all_pairs else groups - 1, 0]
+        planned += [math.comb(groups, 2) if one.all_pairs else one.candidates * (groups - 1), 0]
     looks = max([looks, *(1 + len(one.planned.earlier) for one in comparisons)])
     corrected = one_family(tests, planned, looks)
     found = []

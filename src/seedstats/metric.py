@@ -103,5 +103,5 @@ def metric_of(rows: pd.DataFrame, name: str | None, length: int | None, better: 
         raise BadSetting("better", "", f"must be lower or higher: which {first['metric']} is the better one?")
     ends = bool(values.between(0, 1).all() and values.isin([0, 1]).any())  # where a t test takes seeds for certain
     unit = first["unit"] or ("of all" if ends else "")
-    usual = int(lengths[0]) if lengths else None
-    return Metric(str(first["metric"]), unit, direction == "higher", length or usual)
+    at_length = length or (int(lengths[0]) if lengths else None)
+    return Metric(str(first["metric"]), unit, direction == "higher", at_length)

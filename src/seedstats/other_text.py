@@ -24,8 +24,8 @@ def stretches_of(group: Group) -> pd.DataFrame | None:
     Another metric of the same value in all seeds, such as the best validation's where that was the last one, will do.
     """
     names = (group.metric.name, *group.stretches)
-    found = (name for name in names if name in group.stretches and group.of(name) == group.values)
-    return next((group.stretches[name] for name in found), None)
+    alike = (name for name in names if name in group.stretches and group.of(name) == group.values)
+    return next((group.stretches[name] for name in alike), None)
 
 
 def text_differences(

@@ -98,17 +98,14 @@ def report(
 def _named(block: Block, prefix: str, taken: set[str]) -> Block:
     """Return a figure with a portable name that no other one of the page has; other blocks with such figures."""
     if isinstance(block, Figure):
-        return replace(block, name=_free(prefix + block.name, taken))
+        name = file_name(prefix + block.name)
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        return replace(block, name=name)
     if isinstance(block, Heading | Details):
         return replace(block, blocks=[_named(inner, prefix, taken) for inner in block.blocks])
     if isinstance(block, Gallery):
-        return Gallery([replace(one, name=_free(prefix + one.name, taken)) for one in block.figures])
+        named = (_named(inner, prefix, taken) for inner in block.figures)
+        return Gallery([figure for figure in named if isinstance(figure, Figure)])
     return block
-
-
-def _free(name: str, taken: set[str]) -> str:
-    portable = file_name(name)
-    while portable in taken:
-        portable += "_"
-    taken.add(portable)
-    return portable

@@ -46,12 +46,8 @@ class Section:
         """Return the answer in one line, the findings, and what weakens them."""
         one = self.comparison
         weak = [*caveats(one), *self.caveats]
-        blocks: list[Block] = [
-            Text(headline(one), large=True),
-            Bullets(findings(one), "answer"),
-            Bullets(weak, "caveat"),
-        ]
-        return [block for block in blocks if not isinstance(block, Bullets) or block.items]
+        lists = [Bullets(findings(one), "answer"), Bullets(weak, "caveat")]
+        return [Text(headline(one), large=True), *(block for block in lists if block.items)]
 
     @property
     def blocks(self) -> list[Block]:

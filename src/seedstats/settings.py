@@ -330,8 +330,10 @@ def chosen(groups: Sequence[Group], by: str | None) -> dict[str, Group]:
 def _chosen(groups: Sequence[Group], by: str | None) -> Group:
     if SOURCE in varied_settings(groups):
         return max(groups, key=lambda group: len(group.values))
-    values = [group.of(by) if by else group.values for group in groups]
-    sign = (1 if by in groups[0].lower_is_better else -1) if by else groups[0].metric.sign
+    metric = groups[0].metric
+    known = by is not None and all(group.of(by) for group in groups)
+    values = [group.of(by) if known and by else group.values for group in groups]
+    sign = (1 if by in groups[0].lower_is_better else -1) if known else metric.sign
     common = set.intersection(*map(set, values))
 
     def badness(place: int) -> tuple[int, float]:

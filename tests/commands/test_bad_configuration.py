@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from common import REPOSITORY, SCHEMES, SMOKE, RunScript, compose_config
+from hydra.errors import MissingConfigException
 
 from poslab.config.files import CONFIGS
+from poslab.config.overrides import explain
 
 TRAIN = REPOSITORY / "scripts" / "train.py"
 GROUPS = [folder.name for folder in CONFIGS.iterdir() if folder.is_dir() and folder.name not in ("pos", "claims")]
@@ -100,6 +102,13 @@ def test_one_line(torch: bool, tmp_path: Path) -> None:
         assert complaint.startswith("error: ")
         assert expected in complaint
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_launcher_that_is_not_installed_names_its_extra() -> None:
+    missing = MissingConfigException("...", missing_cfg_file="hydra/launcher/joblib", options=["basic"])
+    assert explain(missing, ["hydra/launcher=joblib"]) == (
+        'hydra/launcher=joblib: needs a package that is not installed: python -m pip install "poslab[sweep]"'
+    )
 
 
 def test_help_before_torch(tmp_path: Path) -> None:

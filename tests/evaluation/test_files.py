@@ -77,19 +77,19 @@ def scalars(folder: Path) -> dict[str, dict[int, list[float]]]:
 def test_tensorboard_has_each_length_once(tmp_path: Path) -> None:
     text = Text("a text", "abc", random_text(60))
     written(tmp_path, text, 4, 1000)
-    assert set(scalars(tmp_path)) == {"loss_by_length/non_overlapping", "loss_by_length/sliding"}
+    assert set(scalars(tmp_path)) == {"vs_length/loss_non_overlapping", "vs_length/loss_sliding"}
     (tmp_path / "events.out.tfevents.1.training").write_bytes(b"")
     for _ in range(2):
         found = {result.length: result for result in written(tmp_path, text, CONTEXT, 4).lengths}
     shown = scalars(tmp_path)
     assert (tmp_path / "events.out.tfevents.1.training").exists()
-    assert set(shown["loss_by_length/sliding"]) == {4, CONTEXT}
-    for length, values in shown["loss_by_length/non_overlapping"].items():
+    assert set(shown["vs_length/loss_sliding"]) == {4, CONTEXT}
+    for length, values in shown["vs_length/loss_non_overlapping"].items():
         assert values == [pytest.approx(found[length].loss)]
-    for length, values in shown["loss_by_length/sliding"].items():
+    for length, values in shown["vs_length/loss_sliding"].items():
         assert values == [pytest.approx(found[length].sliding_loss)]
     by_position = found[CONTEXT].by_position
-    assert shown["loss_by_position"] == {i: [pytest.approx(loss)] for i, loss in enumerate(by_position)}
+    assert shown["vs_position/loss"] == {i: [pytest.approx(loss)] for i, loss in enumerate(by_position)}
 
 
 def test_only_the_run_s_own_evaluation_goes_to_tensorboard(tmp_path: Path) -> None:

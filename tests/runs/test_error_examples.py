@@ -114,7 +114,7 @@ def test_tensorboard_shows_an_example_in_columns(tmp_path: Path) -> None:
     assert all(line.startswith("    ") for line in lines)
     assert len({len(line.split()) for line in lines}) == 1
     assert len(lines[0].split()) <= 21
-    assert "attention" in events.Tags()["images"]
+    assert "val_pictures/attention" in events.Tags()["images"]
 
 
 def test_pictures_of_attention_know_where_tokens_stand() -> None:

@@ -22,10 +22,7 @@ from yaml import CSafeDumper as Dumper
 from yaml import CSafeLoader as Loader
 
 from poslab.commands.compare import run_comparison
-from poslab.comparison import pairs
-from poslab.comparison.answers import answers, further
-from poslab.comparison.compare import Comparison, compare_table
-from poslab.comparison.groups import Group
+from poslab.comparison.results import Results, compared
 from poslab.config.nodes import part_of
 from poslab.config.overrides import parse_arguments
 from poslab.config.scripts import CompareConfig
@@ -37,7 +34,10 @@ from poslab.runs.groups import by_data
 from poslab.runs.load import Run, read_runs
 from poslab.runs.plan import PlannedGroup, keys_of
 from poslab.runs.table import RunTable, run_table
-from poslab.statistics.table import checked
+from seedstats.answers import caveats, findings, headline, pair_sentences
+from seedstats.comparison import Comparison
+from seedstats.groups import Group
+from seedstats.table import checked
 
 VERDICT = "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
 SUMMARY = {
@@ -240,7 +240,7 @@ def table_in(*folders: Path, **settings: Any) -> RunTable:
 
 def sentences(comparison: Comparison) -> list[str]:
     """All sentences on groups and pairs, one by one."""
-    return [*comparison.answers.values(), *pairs.sentences(comparison), *further(comparison)]
+    return [*map(str, comparison.findings.values()), *pair_sentences(comparison)]
 
 
 def compare(
@@ -248,10 +248,12 @@ def compare(
 ) -> Comparison:
     """Compare runs on one kind of data as `compare runs=` does, and see that their results.csv says the same."""
     made = table_of(runs, plan=plan, allow_differences=allow_differences)
-    (comparison,) = compare_table(made.table, CompareConfig(**settings), made.runs)[0].values()
     published = checked(pd.read_csv(io.StringIO(made.table.to_csv(index=False)), dtype=str, keep_default_na=False))
-    (again,) = compare_table(published, CompareConfig(**settings))[0].values()
-    said, said_again = ([*sentences(one), *answers(one), *one.caveats] for one in (comparison, again))
+    both = (compared(Results(table, Path()), CompareConfig(**settings)) for table in (made.table, published))
+    (comparison,), (again,) = (found.values() for found in both)
+    said, said_again = (
+        [*sentences(one), headline(one), *findings(one), *caveats(one)] for one in (comparison, again)
+    )
     assert said_again == said
     return comparison
 

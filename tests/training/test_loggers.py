@@ -9,15 +9,47 @@ from pathlib import Path
 import pytest
 from common import SMOKE, RunScript, assert_refused, compose_config
 from runs_to_resume import assert_equal, content_of, logged, resume
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from poslab.errors import UserError
 from poslab.training import loggers
+from poslab.training.data.text import TextDataModule
 from poslab.training.train import train
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """Return the scalars of TensorBoard, which has the epoch beside each."""
-    return {tag: points for tag, points in logged(folder).items() if "/" in tag and not tag.startswith("sample")}
+    return {tag: points for tag, points in logged(folder).items() if not tag.startswith("sample")}
+
+
+@pytest.mark.pictures
+def test_tensorboard_shows_training_and_validation_first(tmp_path: Path) -> None:
+    """It sorts tags by name; pictures stand among the scalars in its first tab."""
+    settings = ("evaluation.probes=true", "evaluation.lengths=[16,32]", "trainer.max_epochs=1")
+    train(compose_config(*SMOKE, *settings, f"run_dir={tmp_path / 'run'}"))
+    tags = EventAccumulator(str(tmp_path / "run")).Reload().Tags()
+    groups = sorted({tag.partition("/")[0] for tag in (*tags["scalars"], *tags["images"])})
+    assert groups[:2] == ["train", "val"]
+    assert {"val_induction", "val_pictures", "vs_length", "vs_position"} <= {*groups}
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("except Attribute" + 31 * " ", "except Attribute␣×31"),
+        ("a  line\nand \n\n", "a  line\nand␣↵↵"),
+        ("\n\n\n\n", "↵×4"),
+        ("    x", "    x"),
+    ],
+)
+def test_spaces_and_lines_that_a_sample_ends_with_are_visible(
+    written: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(TextDataModule, "sample", lambda self, model: (written, written))
+    train(compose_config(*SMOKE, "trainer.max_epochs=1", "sample.new_tokens=1", f"run_dir={tmp_path / 'run'}"))
+    (of_tensorboard,) = (points for tag, points in logged(tmp_path / "run").items() if tag.startswith("sample"))
+    assert of_tensorboard[0][1].decode() == shown
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("       ") and line.strip())
+    assert line.split() == shown.split()
 
 
 def test_csv_has_what_tensorboard_has(trained: Callable[..., Path]) -> None:
@@ -28,11 +60,11 @@ def test_csv_has_what_tensorboard_has(trained: Callable[..., Path]) -> None:
     columns = set(rows[0]) - {"epoch", "step", "train/tokens_per_s"}
     found = {name: [(int(row["step"]), float(row[name])) for row in rows if row[name]] for name in columns}
     theirs = scalars(folder)
-    expected = {"train/loss", "val/loss", "induction/layer_0_head_1", "position_error/layer_2"}
+    expected = {"train/loss", "val/loss", "val_induction/layer_0_head_1", "val_position_error/layer_2"}
     assert expected <= theirs.keys() == found.keys()
     for name, points in found.items():
         assert points == [(step, pytest.approx(value, rel=1e-6)) for step, value in theirs[name]]
-    assert len(found["induction/layer_0_head_1"]) == len(found["val/loss"])
+    assert len(found["val_induction/layer_0_head_1"]) == len(found["val/loss"])
     for name in ("state_dict", "optimizer_states"):
         assert_equal(content_of(folder)[name], content_of(trained(*SMOKE))[name], name)
 

@@ -169,8 +169,8 @@ def test_cut_off_between_checkpoints(
     cut_off(second, resume, cut)
     assert resume(cut)["steps"] == 10
     assert_same_run(cut, whole)
-    assert ("retrieval/gate_head_1" in logged(whole)) == (data is MEMORY)
-    assert ("position_error/layer_0" in logged(whole)) == ("evaluation.probes=true" in data)
+    assert ("val_retrieval/gate_head_1" in logged(whole)) == (data is MEMORY)
+    assert ("val_position_error/layer_0" in logged(whole)) == ("evaluation.probes=true" in data)
 
 
 def test_initial_weights_and_a_cut_off_before_the_first_checkpoint(

@@ -308,7 +308,7 @@ def test_symbols_can_be_read_of_a_loaded_model(finished: Path) -> None:
 def test_tensorboard_has_the_metrics_by_length_and_of_validations(finished: Path) -> None:
     shown = logged(finished)
     exact = Summary.read(finished / "summary.json").metrics["exact"]
-    assert dict(shown["exact_by_length"]) == pytest.approx({int(length): share for length, share in exact.items()})
+    assert dict(shown["vs_length/exact"]) == pytest.approx({int(length): share for length, share in exact.items()})
     assert [step for step, _ in shown["val/accuracy"]] == [4, 9]
     assert "val/perplexity" not in shown
 

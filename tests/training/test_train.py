@@ -116,9 +116,9 @@ def test_tensorboard_has_curves_text_and_pictures(tmp_path: Path) -> None:
     assert all(len(events.Scalars(tag)) == 6 for tag in every_step)
     assert all(len(events.Scalars(tag)) == 2 for tag in every_epoch)
     model = GPT(make_scheme(RICHEST), vocab_size=9, context_length=32, embed_dim=32, num_layers=2, num_heads=2)
-    learned = {f"pos/{picture}" for picture in model.pictures()}
+    learned = {f"val_pictures/{picture}" for picture in model.pictures()}
     assert learned
-    assert set(events.Tags()["images"]) == {*learned, "attention"}
+    assert set(events.Tags()["images"]) == {*learned, "val_pictures/attention"}
     (sample,) = (events.Tensors(tag) for tag in events.Tags()["tensors"] if tag.startswith("sample"))
     assert len(sample) == 2
 
@@ -130,11 +130,11 @@ def test_pictures_are_drawn_ever_more_rarely_and_of_the_last_weights(
     monkeypatch.setattr("poslab.training.loggers.attention_figure", lambda *_: Figure(figsize=(0.1, 0.1)))
     folder = tmp_path / "run"
     run(folder, "pos=nope", "trainer.max_epochs=3")
-    assert [image.step for image in events_of(folder).Images("attention")] == [3, 6, 9]
+    assert [image.step for image in events_of(folder).Images("val_pictures/attention")] == [3, 6, 9]
     resume(folder, "trainer.max_epochs=5")
-    assert [image.step for image in events_of(folder).Images("attention")] == [3, 6, 12, 15]
+    assert [image.step for image in events_of(folder).Images("val_pictures/attention")] == [3, 6, 12, 15]
     run(tmp_path / "last", "pos=nope", "trainer.max_epochs=3", "sample.pictures=last")
-    assert [image.step for image in events_of(tmp_path / "last").Images("attention")] == [9]
+    assert [image.step for image in events_of(tmp_path / "last").Images("val_pictures/attention")] == [9]
 
 
 def hparams_of(folder: Path) -> tuple[str, dict[str, object]]:
@@ -156,6 +156,17 @@ def test_hparams_have_one_flat_key_set(trained: Callable[..., Path]) -> None:
         given = {f"pos.{field.name}" for field in dataclasses.fields(scheme)} - {f"pos.{field}" for field in within}
         shown = {key for key in values if key.startswith("pos.") and values[key] != "n/a"}
         assert shown - {"pos.other"} == given  # where those of the schemes within stand
+
+
+def test_columns_of_hparams_are_few(tmp_path: Path) -> None:
+    """So that the losses stand beside them on a screen; each run has all settings, as any may give the columns."""
+    run(tmp_path / "run", f"pos={RICHEST}", "optim.weight_decay=0", "sample.new_tokens=1")
+    content = events_of(tmp_path / "run").summary_metadata["_hparams_/experiment"].plugin_data.content
+    experiment = HParamsPluginData.FromString(content).experiment
+    columns = {info.name for info in experiment.hparam_infos}
+    assert columns == {"pos", "optim.learning_rate", "model.context_length", "optim.weight_decay", "data.vocabulary"}
+    assert columns < hparams_of(tmp_path / "run")[1].keys()
+    assert [info.name.tag for info in experiment.metric_infos][:2] == ["val/best_loss", "val/loss"]
 
 
 def test_seeds_of_one_configuration_are_one_group_of_hparams(finished: Path, tmp_path: Path) -> None:

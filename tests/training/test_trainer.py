@@ -9,6 +9,7 @@ from common import SMOKE, compose_config
 from poslab.errors import UserError
 from poslab.training import machine
 from poslab.training.train import train
+from poslab.training.trainer import check_trainer
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,12 @@ from poslab.training.train import train
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
         ),
         ("trainer=cpu trainer.precision=16-mixed", "trainer.precision=16-mixed: needs a GPU; valid on a CPU: 32-true"),
-        *((given, given) for given in ("trainer.devices=0", "trainer.strategy=foo", "trainer.profiler=foo")),
+        ("trainer.profiler=foo", "trainer.profiler=foo: "),
+        ("trainer.strategy=dpp", "trainer.strategy=dpp: unknown; did you mean ddp"),
+        *(
+            (f"trainer=cpu trainer.devices={value}", f"trainer.devices={value}: must be auto or a number of processes")
+            for value in ("two", "0", "1000000", "-1", "[0]")
+        ),
         ("trainer.limit_val_batches=0.1", "trainer.limit_val_batches=0.1: leaves none of 9 batches"),
         ("trainer.limit_train_batches=0.01", "trainer.limit_train_batches=0.01: leaves none of"),
         ("trainer.val_check_interval=4", "trainer.val_check_interval=4: an epoch has 3 batches"),
@@ -39,6 +45,12 @@ def test_settings_that_this_run_refuses(
     assert "\n" not in str(refusal.value)
     assert not recwarn
     assert not (tmp_path / "run").exists()
+
+
+def test_devices_of_a_gpu_are_a_number_or_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(UserError, match=r"^trainer\.devices=two: must be auto, a number of devices from 1 on, -1 for"):
+        check_trainer(compose_config("trainer.devices=two").trainer)
 
 
 @pytest.mark.parametrize(

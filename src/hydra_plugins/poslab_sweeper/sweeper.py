@@ -16,6 +16,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from poslab.config.nodes import given_settings
 from poslab.errors import UserError, as_typed
 
 
@@ -25,8 +26,7 @@ class ResumableSweeper(Sweeper):
 
     def __init__(self, params: dict[str, str] | None = None, grids: Sequence[dict[str, str]] | None = None) -> None:
         """Make the sweeper; params: overrides that a yaml gives, as those of an experiment. grids: further ones, of
-        which each makes a grid with `params`. The first of `params` varies slowest, over all grids: by `seed` first,
-        what is there at any time is whole seeds. `overrides_of_jobs` reads both from the configuration."""
+        which each makes a grid with `params`. `overrides_of_jobs` reads both from the configuration."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.config, self.loader = config, hydra_context.config_loader
@@ -45,14 +45,14 @@ class ResumableSweeper(Sweeper):
 
 
 def overrides_of_jobs(config: DictConfig, loader: ConfigLoader, arguments: Sequence[str]) -> list[list[str]]:
-    """Return the overrides of each job: combinations of all grids, those with the same values of `params` together.
+    """Return the overrides of each job: combinations grid by grid, but all those of one seed before those of the next.
 
     Raises UserError for an override without values.
     """
     # As they are written: an interpolation such as ${seed} is that of each job, which `__init__` gets resolved.
     written: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=False)
     params, parser = written["params"] or {}, OverridesParser.create(config_loader=loader)
-    jobs: list[list[str]] = []
+    jobs: list[tuple[str, list[str]]] = []  # each with its seed
     for grid in written["grids"] or [{}]:
         given = [*(f"{name}={as_typed(value)}" for name, value in {**params, **grid}.items()), *arguments]
         choices: dict[str, list[str]] = {}  # the last override of a name counts
@@ -63,11 +63,11 @@ def overrides_of_jobs(config: DictConfig, loader: ConfigLoader, arguments: Seque
             choices[name] = [f"{name}={value}" for value in values]
             if not choices[name]:
                 raise UserError(f"{str(override.input_line).lstrip('+')}: has no values, so there are no jobs")
-        jobs += map(list, product(*choices.values()))
-    place: dict[str, int] = {}
-    for value in (value for job in jobs for value in job[: len(params)]):
-        place.setdefault(value, len(place))
-    return sorted(jobs, key=lambda job: [place[value] for value in job[: len(params)]])
+        jobs += [(given_settings(job).get("seed", ""), [*job]) for job in product(*choices.values())]
+    # The seed varies slowest, so that a machine's load that drifts favours no scheme, and a sweep that is cut off has
+    # whole seeds.
+    seeds = list(dict.fromkeys(seed for seed, _ in jobs))
+    return [job for seed, job in sorted(jobs, key=lambda job: seeds.index(job[0]))]
 
 
 ConfigStore.instance().store(

@@ -1,49 +1,95 @@
 """Command `compare`: a table of results, from run folders or a file, its comparison, and the report."""
 
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from poslab.comparison.claims import claims_file, read_claims, when_written
-from poslab.comparison.compare import compare_table
-from poslab.comparison.grids import setting_panels
-from poslab.comparison.report import Report
-from poslab.comparison.source import read_table_file
-from poslab.comparison.verdicts import verdicts
+from poslab.comparison.results import Results, compared, read_table_file
+from poslab.config.files import CLAIMS
 from poslab.config.scripts import CompareConfig
-from poslab.errors import SettingError
-from poslab.report import terminal
-from poslab.statistics.table import BadTable
+from poslab.errors import SettingError, suggestion
+from poslab.metric import LAST_VALIDATION_LOSS, LOSS, TEST_LOSS
+from seedstats.answers import findings
+from seedstats.claims import Claim, read_claims, when_written
+from seedstats.comparison import Comparison
+from seedstats.errors import BadSetting
+from seedstats.figures import setting_figures
+from seedstats.page import terminal
+from seedstats.reporting import Report
+from seedstats.section import Section
+from seedstats.verdict import Verdict, verdicts
 
 
 def run_comparison(config: CompareConfig, command: str) -> Path:
-    """Write the report, print its answers, and return its folder.
+    """Print the answers, measure what is missing, write the report, and return its folder.
 
     Raises UserError for settings, tables, runs and folders that can't be used.
     """
-    file = claims_file(config.claims) if config.claims else None
-    claims = read_claims(file) if file else []
+    file = _claims_file(config.claims) if config.claims else None
+    try:
+        claims = read_claims(file) if file else []
+    except BadSetting as error:
+        raise SettingError(error.option, error.value, error.problem) from error
     if config.table is not None:
-        source = read_table_file(config)
+        results = read_table_file(config)
     else:
         print("reading runs ...", flush=True)
         from poslab.comparison.of_runs import read_folders  # loads torch
 
-        source = read_folders(config)
-    for left in source.left_out:
-        print(f"left out  {left.folder}: {left.reason}")
-    try:
-        compared, notes = compare_table(source.table, config, source.runs)
-    except BadTable as error:
-        raise SettingError("table", config.table, str(error)) from error
-    found = verdicts(claims, compared)
-    sections = [source.section(title, one, notes[title]) for title, one in compared.items()]
-    by_setting = setting_panels(compared)
-    written = f"Claims of {config.claims}, {when_written(file)}." if file else ""
-    report = Report(sections, command, source.table, source.left_out, found, by_setting, written)
-    report.write(source.folder)
-    source.write_means(report)
-    print(terminal.page(report.on_screen))
-    for note in (note for section in sections for note in section.notes):
+        results = read_folders(config)
+    for line in results.left_out:
+        print(f"left out  {line}")
+    found = compared(results, config)
+    shown = [Results.section(results, title, one) for title, one in found.items()]
+    # The answer first: pictures and what has to be measured take longer.
+    print(terminal.page(Report(shown, verdicts=_verdicts(claims, found)).on_screen), flush=True)
+    if config.measure and results.incomplete:
+        results = results.measured()
+        found = compared(results, config)
+    sections = [results.section(title, one) for title, one in found.items()]
+    for sentence in _new(shown, sections):
+        print(f"now     {sentence}")
+    report = Report(
+        sections,
+        "Which position scheme?" if config.table is None else "Which is best?",
+        _verdicts(claims, found),
+        f"Claims of {config.claims}, {when_written(file)}." if file else "",
+        [*results.across(found), *setting_figures(found)],
+        command,
+        results.left_out,
+    )
+    written = report.write(results.folder, results.table)
+    results.write_means(found)
+    for note in (note for section in sections for note in (*section.comparison.notes, *section.notes)):
         print(f"note: {note}", file=sys.stderr)
-    print(f"\nreport  {source.folder / 'report.html'} (also report.md, results.csv)")
-    return source.folder
+    print(f"\nreport  {written} (also report.md, results.csv)")
+    return results.folder
+
+
+def _new(before: Sequence[Section], after: Sequence[Section]) -> list[str]:
+    """Return the findings that measuring has changed."""
+    earlier = {sentence for section in before for sentence in findings(section.comparison)}
+    return [text for section in after for text in findings(section.comparison) if text not in earlier]
+
+
+def _verdicts(claims: Sequence[Claim], found: Mapping[str, Comparison]) -> list[Verdict]:
+    """Return the verdicts on claims. Raises SettingError for a claim on what isn't there."""
+    losses = [name for one in found.values() for group in one.groups for name, _ in group.known]
+    loss = next((name for name in (TEST_LOSS, LAST_VALIDATION_LOSS) if name in losses), LOSS)
+    named = [replace(claim, metric=loss) if claim.metric == LOSS and LOSS not in losses else claim for claim in claims]
+    try:
+        return verdicts(named, found)
+    except BadSetting as error:
+        raise SettingError(error.option, error.value, error.problem) from error
+
+
+def _claims_file(given: str) -> Path:
+    """Return the file at a path, or the one of that name in configs/claims. Raises SettingError if there is neither."""
+    file = Path(given).expanduser()
+    if file.is_file():
+        return file
+    known = {of.relative_to(CLAIMS).with_suffix("").as_posix(): of for of in sorted(CLAIMS.rglob("*.yaml"))}
+    if given not in known:
+        raise SettingError("claims", given, f"no such file, nor one in configs/claims; {suggestion(given, known)}")
+    return known[given]

@@ -12,10 +12,10 @@ from poslab.errors import SettingError, as_typed
 from poslab.evaluation.files import Text, evaluate_checkpoint, other_text, own_text, write_evaluation
 from poslab.metric import perplexity
 from poslab.processors import compute_on
-from poslab.report.terminal import table
 from poslab.runs.checkpoint import Checkpoint, choose_device, load_checkpoint
 from poslab.runs.evaluation import STRETCH, Evaluation, every_stretch
 from poslab.runs.folder import EVALUATION
+from seedstats.page.terminal import table
 
 _LOSSES = ("loss", "perplexity", "sliding loss", "perplexity")
 _COLUMNS = ("length", *_LOSSES, "stride", "at start", "at end", "last", "gain", "")

@@ -1,17 +1,10 @@
-"""Comparison of a table of results, of run folders or from elsewhere: findings, tables and figures of a report.
+"""Comparison of run folders, on top of `seedstats`, which has the statistics and the page.
 
-source.py          the table from a file; of_runs.py: from run folders, with what needs their models and curves
-scores.py          what is compared: metric, length, unit, direction
-groups.py          rows that differ in nothing but the seed, and the seeds that were planned for them
-compare.py         groups compared (`compare_table`), and the findings on them (`Comparison`): begin here
-seeds_and_text.py  whether a difference holds for held-out text
-pairs.py           every pair
-factors.py         effects of settings; grids.py: the setting that a validation chooses, figures over a setting
-claims.py          claims in a file, written before the runs; verdicts.py: whether they are shown
-solving.py         which seeds solve a task, and when; memory.py: losses by memory length
-answers.py         which sentences a section has, and those on all its groups
-sections.py        a section of the report: the table of schemes, and what it means; report.py: the page as blocks
-figures.py         runs, intervals and costs; loss_figures.py, task_figures.py: losses and tasks by length
-task_report.py     tasks by schemes, wrong answers; tasks.py: runs on a task; learned.py: pictures of models
-curves.py          loss curves read, and their means written for TensorBoard; repeat.py: how to repeat the runs
+results.py       what is compared: a table from a file, or from run folders; the question put to seedstats
+of_runs.py       run folders read, what is missing measured, and what only runs add to a report
+costs.py         parameters, speed and memory of schemes
+loss_figures.py  losses by step, position and length; memory.py: by memory length; curves.py: curves read, means written
+solving.py       which seeds solve a task, and when; survival.py: the statistics of that
+tasks.py         runs on a task; task_figures.py, task_report.py: by length, all tasks in a matrix, wrong answers
+learned.py       pictures of models; repeat.py: how to repeat the runs
 """

@@ -10,9 +10,8 @@ import pandas as pd
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from poslab.comparison.groups import Group
 from poslab.config.files import safe_name
-from poslab.statistics.intervals import estimate
+from seedstats.statistics.intervals import estimate
 
 Points = Sequence[tuple[float, float]]
 
@@ -38,11 +37,6 @@ def read_curve(folder: Path) -> Curve:
     return Curve(points("train/loss"), points("val/loss"))
 
 
-def by_group(groups: Sequence[Group], curves: Mapping[Path, Curve]) -> dict[str, dict[int, Curve]]:
-    """Return the curves of all runs, by the label of the group and the seed."""
-    return {group.label: {run.seed: curves[run.folder] for run in group.runs} for group in groups}
-
-
 def over_seeds(of_seeds: Sequence[Points]) -> pd.DataFrame:
     """Return losses by step (rows, in order) and seed (columns), at the steps that all seeds have; NaN where a loss is
     not finite."""
@@ -53,7 +47,8 @@ def over_seeds(of_seeds: Sequence[Points]) -> pd.DataFrame:
 
 
 _MEANS = ".means"  # ends the name of the event files, so that a new comparison can replace them
-_LOSS, _LOW, _HIGH = "val/loss", "val/loss, lower end", "val/loss, upper end"
+# Tags that only means have, because TensorBoard calls a run's own val/loss without its ends a chart with missing tags.
+_TAGS = tuple(f"val_over_seeds/{name}" for name in ("mean", "lower end", "upper end"))
 
 
 def write_means(folder: Path, curves: Mapping[str, Mapping[int, Curve]]) -> None:
@@ -71,9 +66,10 @@ def write_means(folder: Path, curves: Mapping[str, Mapping[int, Curve]]) -> None
         if len(by_seed) < 2 or losses.empty:
             continue
         with SummaryWriter(str(folder / safe_name(label)), filename_suffix=_MEANS) as writer:
-            writer.add_custom_scalars({"over seeds": {_LOSS: ["Margin", [_LOSS, _LOW, _HIGH]]}})
+            writer.add_custom_scalars({"over seeds": {"val/loss": ["Margin", list(_TAGS)]}})
             for step, of_step in losses.iterrows():
                 found = estimate(of_step)
                 low, high = found.interval or (found.mean, found.mean)
-                for name, value in zip((_LOSS, _LOW, _HIGH), (found.mean, low, high), strict=True):
+                writer.add_scalar("val/loss", found.mean, step)  # beside the runs' own curves
+                for name, value in zip(_TAGS, (found.mean, low, high), strict=True):
                     writer.add_scalar(name, value, step)

@@ -1,21 +1,25 @@
 """Pictures of the compared models: learned tables and attention."""
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor
 
-from poslab.comparison.compare import Comparison
-from poslab.comparison.groups import Group
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_task, own_text
 from poslab.evaluation.pictures import LEGIBLE, attention_figure, attention_maps, draw
 from poslab.evaluation.task_metrics import legible_example
-from poslab.report.blocks import Figure
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
 from poslab.runs.load import Run
+from seedstats.comparison import Comparison
+from seedstats.groups import Group
+from seedstats.page.blocks import Figure
 
 
-def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool) -> tuple[list[Figure], list[str]]:
-    """Return (panels of attention and learned tables of each group's median run, notes).
+def model_panels(
+    comparison: Comparison, runs: Mapping[str, Sequence[Run]], sentence: str | None, allow_code: bool
+) -> tuple[list[Figure], list[str]]:
+    """Return (panels of attention and learned tables of each group's median run, notes). runs: by label.
 
     sentence: the text whose attention is drawn; None: the beginning of the validation text, or an example of the task.
     """
@@ -23,14 +27,15 @@ def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool)
     notes, words = list[str](), list[str]()
     maps: dict[str, Tensor] = {}
     for group in comparison.groups:
+        run = median_run(group, runs[group.label])
         try:
-            checkpoint = load_checkpoint(group.median_run.folder, allow_code=allow_code)
+            checkpoint = load_checkpoint(run.folder, allow_code=allow_code)
         except UserError as error:
             notes.append(f"{group.label} has no pictures of what it learned: {error}")
             continue
-        learned += _learned(group, checkpoint)
+        learned += _learned(group.label, run, checkpoint)
         try:
-            tokens, positions = _read(group.median_run, checkpoint, sentence, allow_code)
+            tokens, positions = _read(run, checkpoint, sentence, allow_code)
             group_words = [checkpoint.vocabulary.decode([token]) for token in tokens.tolist()]
             words = words or group_words
             if group_words != words:
@@ -38,22 +43,27 @@ def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool)
             maps[group.label] = attention_maps(checkpoint.model, tokens, positions)
         except UserError as error:
             notes.append(f"{group.label} has no picture of its attention: {error}")
-    runs = f"in the runs of the median {comparison.score.metric.name}"
-    caption = f"Mean over layers and heads, {runs}. Each row is a token looking back."
+    of_runs = f"in the runs of the median {comparison.metric.name}"
+    caption = f"Mean over layers and heads, {of_runs}. Each row is a token looking back."
     if maps:
         picture = attention_figure(maps, words)
         learned.insert(0, Figure("attention", "Attention on the same words", caption, picture))
     return learned, notes
 
 
-def _learned(group: Group, checkpoint: Checkpoint) -> list[Figure]:
+def median_run(group: Group, runs: Sequence[Run]) -> Run:
+    """Return the run of the median value, whose pictures represent its group."""
+    return sorted(runs, key=lambda run: (group.values[run.seed], run.best_loss))[(len(runs) - 1) // 2]
+
+
+def _learned(label: str, run: Run, checkpoint: Checkpoint) -> list[Figure]:
     with torch.no_grad():
         pictures = checkpoint.model.pictures()
     panels = []
     for name, picture in pictures.items():
-        title = f"{picture.title}: {group.label}"
-        caption = f"{group.label}, seed {group.median_run.seed}. {picture.caption}".rstrip(". ")
-        panels.append(Figure(f"learned_{group.label}_{name}", title, caption, draw(picture), small=True))
+        title = f"{picture.title}: {label}"
+        caption = f"{label}, seed {run.seed}. {picture.caption}".rstrip()
+        panels.append(Figure(f"learned_{label}_{name}", title, caption, draw(picture), small=True))
     return panels
 
 

@@ -7,15 +7,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from poslab.comparison import figures
-from poslab.comparison.compare import Comparison
+from poslab.comparison.costs import cost_figure
 from poslab.comparison.curves import Curve, over_seeds
-from poslab.comparison.figures import Styles
-from poslab.metric import LOSS
-from poslab.report import blocks
-from poslab.report.looks import wrapped
 from poslab.runs.evaluation import Evaluation
-from poslab.statistics.intervals import estimate
+from seedstats import figures
+from seedstats.comparison import Comparison
+from seedstats.figures import Styles
+from seedstats.page import blocks
+from seedstats.page.looks import wrapped
+from seedstats.statistics.intervals import estimate
 
 Lines = Mapping[str, pd.DataFrame]  # by label, as `over_seeds` returns them
 Evaluations = Mapping[str, Sequence[Evaluation]]  # by label, one for each run
@@ -23,11 +23,6 @@ Evaluations = Mapping[str, Sequence[Evaluation]]  # by label, one for each run
 _LENGTH = "length of the window (log scale)"
 _MOST_BANDS = 6  # groups whose bands can still be told apart
 
-_COSTS = (
-    "Means over seeds with 95 % intervals, over the time that training takes and over the parameters that the scheme "
-    "adds. By their means, schemes on the grey line (the Pareto front) are beaten by no other in both at once; schemes "
-    "off it are."
-)
 _CURVES = (
     "Means over seeds, and right less those of the baseline. Bands, where schemes are few, are one standard deviation."
 )
@@ -50,22 +45,19 @@ _LAST = (
 
 
 def loss_panels(
-    comparison: Comparison, evaluations: Evaluations, by_seed: Mapping[str, Mapping[int, Curve]]
+    comparison: Comparison, evaluations: Evaluations, by_seed: Mapping[str, Mapping[int, Curve]], unit: str
 ) -> tuple[list[blocks.Figure], list[str]]:
-    """Return (panels of the score by run, and of losses by step, position and length, notes).
+    """Return (panels of costs, and of losses by step, position and length, labels of groups without a curve).
 
-    evaluations: of groups that have them, by label. by_seed: the curves of all runs, by label and seed.
+    evaluations: of groups that have them, by label. by_seed: the curves of all runs, by label and seed. unit: of them.
     """
-    baseline, runs = comparison.baseline, comparison.runs
+    baseline = comparison.baseline
     styles = figures.styles_of((group.label for group in comparison.groups), baseline)
-    untrained = comparison.untrained
-    panels = [figures.scores_panel(comparison, styles)]
-    if figure := figures.trade_off_figure(comparison, styles):
-        panels.append(blocks.Figure("trade_offs", "What it costs", _COSTS, figure))
+    costs = cost_figure(comparison, styles)
+    panels = [costs] if costs else []
     curves = {label: [curve for curve in of.values() if curve.validation] for label, of in by_seed.items()}
     if any(curves.values()):
-        unit = next((m.unit for run in runs for m in run.summary.measures if m.name == LOSS), "nats")
-        figure = curves_figure(curves, styles, baseline, unit, untrained)
+        figure = curves_figure(curves, styles, baseline, unit, comparison.references)
         panels.append(blocks.Figure("curves", "Loss curves", _CURVES, figure))
     if evaluations:
         figure = by_position_figure(evaluations, styles, baseline)
@@ -75,9 +67,10 @@ def loss_panels(
     if any(evaluation.last_losses for of_seeds in evaluations.values() for evaluation in of_seeds):
         figure = last_figure(evaluations, styles)
         panels.append(blocks.Figure("last", "Does more context help?", _LAST, figure))
-    every = ((run, by_seed[group.label][run.seed]) for group in comparison.groups for run in group.runs)
-    empty = [run.folder.name for run, curve in every if not curve.validation]
-    return panels, [f"no loss curve in {', '.join(empty)}"] if empty else []
+    empty = [
+        f"{label} seed {seed}" for label, of in by_seed.items() for seed, curve in of.items() if not curve.validation
+    ]
+    return panels, [f"no loss curve of {', '.join(empty)}"] if empty else []
 
 
 def curves_figure(
@@ -85,18 +78,18 @@ def curves_figure(
     styles: Styles,
     baseline: str,
     unit: str = "nats per token",
-    untrained: Mapping[str, float] | None = None,
+    references: Mapping[str, float] | None = None,
 ) -> Figure:
     """Draw validation and training loss over steps: mean over seeds, with a band of one standard deviation.
 
-    untrained: losses of untrained models by name, drawn if within the axes.
+    references: losses of models without training by name, drawn if within the axes.
     """
     validation = {label: over_seeds([curve.validation for curve in of_seeds]) for label, of_seeds in curves.items()}
     training = {label: over_seeds([curve.train for curve in of_seeds]) for label, of_seeds in curves.items()}
     panels = {"Validation loss": validation, "Training loss": training} | _difference(baseline, validation)
     figure = _drawn(panels, styles, "step", unit=unit)
     for axes in figure.axes[:2]:
-        figures.draw_untrained(axes, untrained or {})
+        figures.draw_references(axes, references or {})
     return figure
 
 

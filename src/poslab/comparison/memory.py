@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from poslab.report.blocks import Table
 from poslab.runs.evaluation import Evaluation
-from poslab.statistics.intervals import estimate
+from seedstats.page.blocks import Table
+from seedstats.statistics.intervals import estimate
 
 
 def memory_table(evaluations: Mapping[str, list[Evaluation]]) -> Table | None:
@@ -24,7 +24,7 @@ def memory_table(evaluations: Mapping[str, list[Evaluation]]) -> Table | None:
         "Mean loss of contiguous windows of the training length, in nats, of the same tokens for every memory length; "
         "means over seeds, with 95 % intervals. Retrieval is not counted in that length."
     )
-    return Table("Loss by memory", ["scheme", "n", *(f"{length:,} tokens" for length in lengths)], rows, remark)
+    return Table("Loss by memory", ["", "n", *(f"{length:,} tokens" for length in lengths)], rows, remark)
 
 
 def _mean(losses: Sequence[float | None]) -> str:

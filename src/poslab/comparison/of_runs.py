@@ -1,78 +1,134 @@
-"""Runs as what a comparison reads: their table, what is missing measured now, and pictures of their models."""
+"""Runs as what a comparison reads: their table, what is missing measured, and what only runs add to a report."""
 
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 
 from tqdm import tqdm
 
-from poslab.comparison.compare import Comparison
-from poslab.comparison.curves import Curve, by_group, read_curve, write_means
+from poslab.comparison.curves import Curve, read_curve, write_means
 from poslab.comparison.learned import model_panels
 from poslab.comparison.loss_figures import loss_panels
 from poslab.comparison.memory import memory_table
-from poslab.comparison.report import Report
-from poslab.comparison.sections import Section
-from poslab.comparison.source import Source
-from poslab.comparison.task_report import wrong_by_length
-from poslab.comparison.tasks import task_runs
+from poslab.comparison.repeat import sources
+from poslab.comparison.results import Results
+from poslab.comparison.task_figures import task_panels
+from poslab.comparison.task_report import errors_of, matrices
+from poslab.comparison.tasks import TaskRuns, task_runs
 from poslab.config.files import require_writable
 from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_run, evaluation_seconds
 from poslab.processors import compute_on
-from poslab.report.terminal import clock
 from poslab.runs.evaluation import Evaluation, read_evaluation
 from poslab.runs.folder import RunFolder
 from poslab.runs.groups import by_data
 from poslab.runs.load import LeftOut, Run, read_runs
-from poslab.runs.plan import PLAN, read_plan
-from poslab.runs.table import run_table
+from poslab.runs.plan import PLAN, PlannedGroup, read_plan
+from poslab.runs.table import RunTable, run_table
+from seedstats.comparison import Comparison
+from seedstats.page.blocks import Block, Details
+from seedstats.page.terminal import clock
+from seedstats.section import Section
+
+Runs = dict[str, list[Run]]  # by the label of their group
 
 
 @dataclass(frozen=True)
-class RunSource(Source):
-    """Source with the runs' evaluations and curves, by folder. unmeasured: notes on runs without an evaluation."""
+class RunResults(Results):
+    """Results of run folders. runs: by what is in the table's column `folder`. unmeasured: notes on runs without an
+    evaluation, by folder; curves: of all runs."""
 
     config: CompareConfig = field(default_factory=CompareConfig)
+    titled: Mapping[str, Sequence[Run]] = field(default_factory=dict)
+    plan: Sequence[PlannedGroup] = ()
+    picked_from: Mapping[Path, Sequence[PlannedGroup]] = field(default_factory=dict)
+    runs: Mapping[str, Run] = field(default_factory=dict)
     evaluations: Mapping[Path, Evaluation] = field(default_factory=dict)
     unmeasured: Mapping[Path, str] = field(default_factory=dict)
-    curves: Mapping[Path, Curve] = field(default_factory=dict)
 
-    def section(self, title: str, comparison: Comparison, notes: list[str]) -> Section:
-        evaluations = {
-            group.label: [self.evaluations[run.folder] for run in group.runs]
-            for group in comparison.groups
-            if all(run.folder in self.evaluations for run in group.runs)
-        }
-        curves = by_group(comparison.groups, self.curves)
-        of_losses, without_curves = loss_panels(comparison, evaluations, curves)
-        of_models, not_drawn = model_panels(comparison, self.config.sentence, self.config.allow_code)
-        task = task_runs(title, comparison)
-        wrong, without_answers = wrong_by_length(task) if task else ([], [])
-        unmeasured = [self.unmeasured[run.folder] for run in comparison.runs if run.folder in self.unmeasured]
-        return Section(
-            title,
-            comparison,
-            of_losses + of_models,
-            notes + unmeasured + without_curves + not_drawn + without_answers,
-            evaluations,
-            task,
-            wrong,
-            memory_table(evaluations),
+    @property
+    def incomplete(self) -> bool:
+        return bool(self.missing)
+
+    @property
+    def missing(self) -> list[Run]:
+        """Return the runs on a text that aren't measured by length and position; tasks are tested by training."""
+        every = (run for runs in self.titled.values() for run in runs if run.text_path and not run.diverged)
+        return [run for run in every if run.folder not in self.evaluations]
+
+    def measured(self) -> "RunResults":
+        compute_on(self.config.threads)
+        missing, evaluations, notes = self.missing, dict(self.evaluations), dict[Path, str]()
+        runs = "1 run" if len(missing) == 1 else f"{len(missing)} runs"
+        seconds = sum(map(evaluation_seconds, missing))
+        print(
+            f"\nmeasuring {runs} by length and position, about {clock(seconds)} (measure=false leaves it)", flush=True
+        )
+        for run in tqdm(missing, desc="measuring", unit="run", leave=False, disable=None):
+            try:
+                evaluations[run.folder] = evaluate_run(run.folder, allow_code=self.config.allow_code)
+            except UserError as error:
+                notes[run.folder] = f"{run.folder} is not evaluated by length and position: {error}"
+        return replace(self, table=self._table(evaluations).table, evaluations=evaluations, unmeasured=notes)
+
+    def _table(self, evaluations: Mapping[Path, Evaluation]) -> RunTable:
+        differing = self.config.allow_differences
+        return run_table(self.titled, evaluations, self.plan, self.picked_from, allow_differences=differing)
+
+    def of(self, one: Comparison) -> Runs:
+        """Return the runs of each group, by its label."""
+        return {group.label: [self.runs[folder] for folder in group.folders.values()] for group in one.groups}
+
+    def section(self, title: str, one: Comparison) -> Section:
+        runs = self.of(one)
+        of_groups = {label: [self.evaluations.get(run.folder) for run in of] for label, of in runs.items()}
+        evaluations = {label: [e for e in of if e is not None] for label, of in of_groups.items() if None not in of}
+        curves = self._curves(runs)
+        of_losses, without_curves = loss_panels(one, evaluations, curves, one.metric.unit if one.references else "nats")
+        of_models, not_drawn = model_panels(one, runs, self.config.sentence, self.config.allow_code)
+        task = task_runs(title, runs)
+        errors, without_answers = errors_of(task) if task else ([], [])
+        memory = memory_table(evaluations)
+        every = [run for of in runs.values() for run in of]
+        unmeasured = [self.unmeasured[run.folder] for run in every if run.folder in self.unmeasured]
+        base = super().section(title, one)
+        trained = " or ".join(dict.fromkeys(f"{run.summary.training_length:,}" for run in every))
+        return replace(
+            base,
+            about=f"{base.about} Training ended at length {trained}." if task else base.about,
+            columns=base.columns if task else {**base.columns, **_beyond(evaluations)},
+            tables=[*base.tables, *([Details(memory.title, [replace(memory, title="")])] if memory else []), *errors],
+            figures=of_losses + of_models,
+            gallery=f"In each scheme's run of the median {one.metric.name}.",
+            notes=[*unmeasured, *without_curves, *not_drawn, *without_answers],
+            sources=sources(runs),
         )
 
-    def write_means(self, report: Report) -> None:
-        for section in report.sections:
-            folder = self.folder / "tensorboard" / (section.id if len(report.sections) > 1 else "")
-            write_means(folder, by_group(section.comparison.groups, self.curves))
+    def across(self, found: Mapping[str, Comparison]) -> list[Block]:
+        """Return what is about all tasks together."""
+        every = (task_runs(title, self.of(one)) for title, one in found.items())
+        tasks: list[TaskRuns] = [task for task in every if task]
+        if not tasks:
+            return []
+        panels = task_panels(tasks, next(iter(found.values())).baseline)
+        return [*(matrices(tasks) if len(tasks) > 1 else []), *panels]
+
+    def write_means(self, found: Mapping[str, Comparison]) -> None:
+        for title, one in found.items():
+            folder = self.folder / "tensorboard" / (Section(title, one).id if len(found) > 1 else "")
+            write_means(folder, self._curves(self.of(one)))
+
+    def _curves(self, runs: Runs) -> dict[str, dict[int, Curve]]:
+        return {label: {run.seed: read_curve(run.folder) for run in of} for label, of in runs.items()}
 
 
-def read_folders(config: CompareConfig) -> RunSource:
-    """Return the runs in the folders, evaluated. Raises UserError for settings, runs and folders that can't be used."""
-    compute_on(config.threads)
+def read_folders(config: CompareConfig) -> RunResults:
+    """Return the runs in the folders, with what is measured of them. Raises UserError for settings, runs and folders
+    that can't be used."""
     runs, left_out = read_runs(config.runs)
     if all(run.diverged for run in runs):
         left_out += [LeftOut(run.folder, run.diverged) for run in runs]
@@ -88,37 +144,30 @@ def read_folders(config: CompareConfig) -> RunSource:
     named = {Path(os.path.expanduser(path)) for path in config.runs}
     around = dict.fromkeys(run.folder.parent for run in runs if run.folder in named)  # of runs named one by one
     picked_from = {above: read_plan(above) for above in around if above not in named}
-    run_table(finished, {}, plan, picked_from, allow_differences=config.allow_differences)  # refused before measured
-    evaluations, unmeasured = _evaluations([run for of in finished.values() for run in of], config.allow_code)
+    of_texts = [run for of in finished.values() for run in of if run.text_path and not run.diverged]
+    known = {run.folder: read_evaluation(run.folder, run.summary.data_sha256) for run in of_texts}
+    evaluations = {folder: evaluation for folder, evaluation in known.items() if evaluation is not None}
     found = run_table(finished, evaluations, plan, picked_from, allow_differences=config.allow_differences)
-    return RunSource(
-        found.table,
-        folder,
-        [*left_out, *found.left_out],
-        found.runs,
-        config,
-        evaluations,
-        unmeasured,
-        {run.folder: read_curve(run.folder) for run in runs},
+    lines = [f"{left.folder}: {left.reason}" for left in [*left_out, *found.left_out]]
+    return RunResults(
+        found.table, folder, lines, config, finished, plan, picked_from, found.runs, evaluations=evaluations
     )
 
 
-def _evaluations(runs: Sequence[Run], allow_code: bool) -> tuple[dict[Path, Evaluation], dict[Path, str]]:
-    """Return evaluations, measured now where they were missing, and notes on runs without, by folder of the run."""
-    runs = [run for run in runs if not run.diverged and run.text_path]  # tasks are tested by training
-    known = {run.folder: read_evaluation(run.folder, run.summary.data_sha256) for run in runs}
-    evaluations = {folder: evaluation for folder, evaluation in known.items() if evaluation is not None}
-    missing, notes = [run for run in runs if run.folder not in evaluations], {}
-    if missing:
-        seconds = sum(map(evaluation_seconds, missing))
-        runs_missing = "1 run" if len(missing) == 1 else f"{len(missing)} runs"
-        print(f"measuring {runs_missing} by length and position, which takes about {clock(seconds)}", flush=True)
-    for run in tqdm(missing, desc="measuring", unit="run", leave=False, disable=None):
-        try:
-            evaluations[run.folder] = evaluate_run(run.folder, allow_code=allow_code)
-        except UserError as error:
-            notes[run.folder] = f"{run.folder} is not evaluated by length and position: {error}"
-    return evaluations, notes
+def _beyond(evaluations: Mapping[str, Sequence[Evaluation]]) -> dict[str, Mapping[str, str]]:
+    """Return the column of mean sliding losses at the longest window beyond the training length."""
+    cells = {label: _at_longest(of_seeds) for label, of_seeds in evaluations.items()}
+    return {"loss of longer windows": cells} if cells else {}
+
+
+def _at_longest(of_seeds: Sequence[Evaluation]) -> str:
+    """Return the mean sliding loss at the longest window beyond the training length, or why there is none."""
+    results = [result for e in of_seeds for result in e.lengths if result.length > e.context_length]
+    measured = [(result.length, result.sliding_loss) for result in results if result.sliding_loss is not None]
+    if not measured:
+        return next((result.note for result in results if result.note), "n/a")
+    longest = max(length for length, _ in measured)
+    return f"{fmean(loss for length, loss in measured if length == longest):.4f} at {longest:,}"
 
 
 def _sweeps(runs: Sequence[Run], config: CompareConfig) -> list[Path]:

@@ -1,44 +1,44 @@
 """Reproduction of runs: commands, complete settings, and the facts of data, machine and code."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from poslab.comparison.groups import Group
 from poslab.config.command_line import command_line
 from poslab.config.fields import NOT_REPEATED, Role
 from poslab.config.groups import role_of
 from poslab.runs.load import Run
+from seedstats.page.blocks import Block, Code, Definitions, Details, Heading
 
 NOT_RECORDED = "not recorded"
 
 
-def command_of(group: Group) -> str:
-    """Return the command that repeats a group: the one typed for one of its runs, with the seeds of all.
+def command_of(runs: Sequence[Run]) -> str:
+    """Return the command that repeats the runs of a group: the one typed for one of its runs, with the seeds of all.
 
     No single command repeats runs that were extended.
     """
-    recorded = [run.config.get("overrides") for run in group.runs]
+    recorded = [run.config.get("overrides") for run in runs]
     typed = next((overrides for overrides in recorded if isinstance(overrides, list)), None)
-    if typed is None or any(run.config.get("extended") for run in group.runs):
+    if typed is None or any(run.config.get("extended") for run in runs):
         return NOT_RECORDED
     names = {str(override): str(override).lstrip("+~").partition("=")[0] for override in typed}
     settings = [override for override, name in names.items() if role_of(name) not in NOT_REPEATED | {Role.SEED}]
-    many = ["-m"] if len(group.runs) > 1 else []
-    seeds = ",".join(str(seed) for seed in group.values)
+    many = ["-m"] if len(runs) > 1 else []
+    seeds = ",".join(str(run.seed) for run in runs)
     return command_line("train", *many, *settings, f"seed={seeds}")
 
 
-def configurations(groups: Sequence[Group]) -> list[tuple[str, str]]:
+def configurations(runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, str]]:
     """Return (owner, yaml) pairs: each scheme's settings, and all others, once where they are equal."""
     schemes: dict[str, Any] = {}
     others: dict[str, list[str]] = {}
     without = NOT_REPEATED | {Role.SEED, Role.SCHEME}
-    for group in groups:
-        shown = {key: value for key, value in group.runs[0].config.items() if role_of(key) not in without}
-        schemes[group.label] = shown.pop("pos")
-        others.setdefault(_yaml(shown), []).append(group.label)
+    for label, of_group in runs.items():
+        shown = {key: value for key, value in of_group[0].config.items() if role_of(key) not in without}
+        schemes[label] = shown.pop("pos")
+        others.setdefault(_yaml(shown), []).append(label)
     shared = [("all others" if len(others) == 1 else f"others, {', '.join(of)}", text) for text, of in others.items()]
     return [("of the schemes", _yaml(schemes)), *shared]
 
@@ -74,6 +74,19 @@ def facts(runs: Sequence[Run]) -> dict[str, str]:
         "code": f"git commit {all_of('git_commit')}, fingerprint {all_of('code_fingerprint')}",
         "packages": ", ".join(f"{name} {' or '.join(numbers)}" for name, numbers in versions.items()),
     }
+
+
+def sources(runs: Mapping[str, Sequence[Run]]) -> list[Block]:
+    """Return how to repeat runs, by the label of their group, and the facts of data, machine and code."""
+    every = [run for of_group in runs.values() for run in of_group]
+    commands = {label: command_of(of_group) for label, of_group in runs.items()}
+    lines = [f"{label}: {text}" if text == NOT_RECORDED else text for label, text in commands.items()]
+    settings = [Details(f"complete settings: {whose}", [Code(text)]) for whose, text in configurations(runs)]
+    folders = Details(f"{len(every)} runs", [Code("\n".join(str(run.folder) for run in every))])
+    return [
+        Heading("To repeat it", [Code("\n".join(lines)), *settings]),
+        Heading("Data and versions", [Definitions(facts(every)), folders]),
+    ]
 
 
 def _yaml(content: dict[str, Any]) -> str:

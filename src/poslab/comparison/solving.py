@@ -7,14 +7,14 @@ that of a survival analysis, in which a run that ended unsolved has only been wa
 import math
 from statistics import fmean
 
-from poslab.comparison.compare import Comparison
-from poslab.comparison.groups import Figures, Group
-from poslab.report.blocks import Table
-from poslab.statistics.families import holm
-from poslab.statistics.findings import p_text
-from poslab.statistics.proportions import proportion
-from poslab.statistics.remarks import per_cent
-from poslab.statistics.survival import log_rank, time_to_solve
+from poslab.comparison.survival import log_rank, time_to_solve
+from seedstats.comparison import Comparison
+from seedstats.finding import p_text
+from seedstats.groups import BySeed, Group
+from seedstats.page.blocks import Table
+from seedstats.remarks import per_cent
+from seedstats.statistics.families import holm
+from seedstats.statistics.proportions import proportion
 
 _MOST_LENGTHS = 3  # of columns
 _NOTE = (
@@ -28,15 +28,15 @@ _NOTE = (
 
 def solved_table(comparison: Comparison) -> Table | None:
     """Return the table of which seeds solve a task, when, and what they reach; None if that isn't known of all."""
-    groups, score = comparison.groups, comparison.score
-    known = [group.figures("solved").keys() & group.figures("steps_to_solve").keys() for group in groups]
+    groups, metric = comparison.groups, comparison.metric
+    known = [group.of("solved").keys() & group.of("steps_to_solve").keys() for group in groups]
     if not all(seeds >= group.values.keys() for seeds, group in zip(known, groups, strict=True)):
         return None
-    measured = sorted({length for group in groups for name, length in group.known if name == score.name and length})
-    lengths = [length for length in measured if length >= (score.length or 0)][:_MOST_LENGTHS]
-    columns = ["scheme", "solved", "steps until then", "their median", f"p, {comparison.baseline}"]
+    measured = sorted({length for group in groups for name, length in group.known if name == metric.name and length})
+    lengths = [length for length in measured if length >= (metric.length or 0)][:_MOST_LENGTHS]
+    columns = ["", "solved", "steps until then", "their median", f"p, {comparison.baseline}"]
     for length in lengths:
-        columns += [f"{score.name} at {length}, all seeds", "those that solved"]
+        columns += [f"{metric.name} at {length}, all seeds", "those that solved"]
     p_values = {
         group.label: log_rank(_times(group), _times(comparison.base))
         for group in groups
@@ -48,9 +48,9 @@ def solved_table(comparison: Comparison) -> Table | None:
         p = p_text(corrected[group.label]) if group.label in corrected else ""
         row = [group.label, *_solved(group), p]
         for length in lengths:
-            figures = group.figures(score.name, length)
-            solved = {seed: figures[seed] for seed in figures if group.figures("solved").get(seed)}
-            row += [_mean(figures), f"{_mean(solved)} (n = {len(solved)})" if solved else "n/a"]
+            values = group.of(metric.name, length)
+            solved = {seed: values[seed] for seed in values if group.of("solved").get(seed)}
+            row += [_mean(values), f"{_mean(solved)} (n = {len(solved)})" if solved else "n/a"]
         rows.append(row)
     return Table("Who solves the range", columns, rows, _NOTE, highlight=comparison.baseline, sortable=True)
 
@@ -58,7 +58,7 @@ def solved_table(comparison: Comparison) -> Table | None:
 def _times(group: Group) -> tuple[list[float], list[bool]]:
     """Return the step at which each seed solved the task or ended, and whether it solved it."""
     seeds = sorted(group.values)
-    steps, solved = group.figures("steps_to_solve"), group.figures("solved")
+    steps, solved = group.of("steps_to_solve"), group.of("solved")
     return [steps[seed] for seed in seeds], [bool(solved[seed]) for seed in seeds]
 
 
@@ -77,5 +77,5 @@ def _step(step: float) -> str:
     return "never" if math.isinf(step) else f"{step:,.0f}"
 
 
-def _mean(figures: Figures) -> str:
-    return f"{fmean(figures.values()):.3f}" if figures else "n/a"
+def _mean(values: BySeed) -> str:
+    return f"{fmean(values.values()):.3f}" if values else "n/a"

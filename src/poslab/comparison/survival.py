@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from poslab.statistics.intervals import CONFIDENCE
+from seedstats.statistics.intervals import CONFIDENCE
 
 MOST_SPLITS = 20_000  # of seeds into two groups; of more, so many are drawn
 

@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from poslab.comparison.figures import DOTTED, Styles, add_legend, panel_grid, styles_of
 from poslab.comparison.tasks import TaskRuns
 from poslab.metric import Metric
-from poslab.report import blocks
-from poslab.report.looks import wrapped
+from seedstats.figures import DOTTED, Styles, add_legend, panel_grid, styles_of
+from seedstats.page import blocks
+from seedstats.page.looks import wrapped
 
 _MOST_RANGES = 10  # schemes whose ranges can still be told apart
 _BESIDE = 6  # lengths of which the schemes' points stand side by side; of more, one above the other

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import fmean
 
 from poslab.comparison.tasks import TaskRuns
-from poslab.report.blocks import DARKEST, Block, Cell, Code, Details, Row, Table, Text
 from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, read_wrong_answers
+from seedstats.page.blocks import DARKEST, Block, Cell, Code, Details, Heading, Row, Table, Text
 
 _A_TABLE = 6  # tasks side by side
 _MATRIX = "Means over all seeds, also those that never solved the range. results.csv has the figures of each run."
@@ -38,7 +38,7 @@ def matrices(tasks: Sequence[TaskRuns]) -> list[Table]:
 
 def _matrix(tasks: Sequence[TaskRuns], labels: Sequence[str]) -> Table:
     each = [(task, n) for task in tasks for n in task.shown_lengths]
-    columns = ["scheme", *(f"{task.multiple(n)} ({n})" for task, n in each)]
+    columns = ["", *(f"{task.multiple(n)} ({n})" for task, n in each)]
     rows: list[Row] = [[label, *(_cell(task, label, n) for task, n in each)] for label in labels]
     groups = [(task.name, len(task.shown_lengths)) for task in tasks]
     return Table("", columns, rows, sortable=True, groups=groups)
@@ -60,7 +60,20 @@ def _cell(task: TaskRuns, label: str, length: int) -> str | Cell:
 Answers = Mapping[str, WrongAnswer]  # to one test, by label and in the order of the report
 
 
-def wrong_by_length(task: TaskRuns) -> tuple[list[Details], list[str]]:
+_WRONG = (
+    "Each scheme answers in the run of its median value at that length, all on the same test: the first one that most "
+    "of them get wrong. Where a scheme gets that right, a further test shows it wrong. Having read a symbol of the "
+    "first row, it says the one below."
+)
+
+
+def errors_of(task: TaskRuns) -> tuple[list[Block], list[str]]:
+    """Return (what comes out wrong at each length, notes on runs whose answers are not available)."""
+    wrong, notes = _wrong_by_length(task)
+    return [Heading("What comes out wrong", [Text(_WRONG), *wrong])], notes
+
+
+def _wrong_by_length(task: TaskRuns) -> tuple[list[Details], list[str]]:
     """Return (the tests with errors at each length, all but one of them folded away, notes on runs whose answers are
     not available)."""
     lengths = task.lengths(task.measures[0].name)

@@ -6,7 +6,6 @@ All figures are over all seeds; those over the seeds that solved the range stand
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from poslab.comparison.compare import Comparison
 from poslab.metric import Metric
 from poslab.runs.load import Run
 
@@ -79,7 +78,8 @@ class TaskRuns:
         return runs[(len(runs) - 1) // 2]
 
 
-def task_runs(title: str, comparison: Comparison) -> TaskRuns | None:
-    """Return the compared runs as those of a task, or None if they are of a text, or have no metric by length."""
-    task = TaskRuns(title, {group.label: group.runs for group in comparison.groups})
+def task_runs(title: str, runs: Mapping[str, Sequence[Run]]) -> TaskRuns | None:
+    """Return runs, by the label of their group, as those of a task; None if they are of a text, or have no metric by
+    length."""
+    task = TaskRuns(title, runs)
     return task if not task.first.text_path and task.measures else None

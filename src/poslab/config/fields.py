@@ -16,7 +16,7 @@ from enum import Enum, auto
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from poslab.errors import SettingError, require_one_of, suggestion
+from poslab.errors import SettingError, UnknownSetting, require_one_of, suggestion
 
 MOST_THREADS = 1024  # torch crashes with many thousands
 MOST_REMEMBERED = 1_000_000  # tokens
@@ -133,7 +133,7 @@ def typed(schema: type[Schema], values: Any, group: str, parsers: Mapping[type, 
     arguments: dict[str, Any] = {}
     for name, value in values.items():
         if name not in hints:
-            raise SettingError(f"{prefix}{name}", value, f"unknown setting; {suggestion(name, hints)}")
+            raise UnknownSetting(f"{prefix}{name}", value, f"unknown setting; {suggestion(name, hints)}")
         if value != "???":  # a mandatory value that nobody gave
             arguments[name] = _converted(value, hints[name], f"{prefix}{name}", parsers)
     for name, field in sorted(fields.items()):

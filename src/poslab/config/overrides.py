@@ -54,6 +54,9 @@ def with_any_scheme(overrides: Iterable[str]) -> list[str]:
     return [next(outer_first) if setting in of_scheme else setting for setting in settings]
 
 
+_LAUNCHERS = ("joblib", "submitit_local", "submitit_slurm")  # of packages that are an extra of poslab
+
+
 def explain(error: Exception, arguments: Iterable[str]) -> str:
     """Return one line for an error in which Hydra or OmegaConf refuse a command line: option, value and valid ones."""
     given = given_settings(arguments)
@@ -64,6 +67,8 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         group, _, name = error.missing_cfg_file.partition("/")
         if group not in config_groups():  # such as hydra/launcher
             group, _, name = error.missing_cfg_file.rpartition("/")
+        if group == "hydra/launcher" and name in _LAUNCHERS:
+            return f'{group}={name}: needs a package that is not installed: python -m pip install "poslab[sweep]"'
         there = {*error.options, *config_groups().get(group, [])}  # Hydra leaves out those of folders within
         return f"{group}={name}: unknown; {suggestion(name, sorted(there))}"
     if match := re.match(r"Could not override '([^']+)'", message):

@@ -79,7 +79,7 @@ class CompareConfig(Limited):
     table: str | None = setting(
         None,
         help="in place of runs: a csv or parquet file of results from anywhere, such as a report's results.csv, with "
-        "columns scheme, seed and value, and data, metric, length, status, better and unit if there; any other is a "
+        "columns name, seed and value, and data, metric, length, status, better and unit if there; any other is a "
         "setting, and the first row has the baseline",
     )
     better: str | None = setting(
@@ -120,6 +120,7 @@ class CompareConfig(Limited):
         least=1,
         help="how often you will compare, adding seeds in between; each look costs power, unplanned ones too",
     )
+    measure: bool = setting(True, help="measure runs on a text by length and position, where that is missing")
     sentence: str | None = setting(
         None, text=True, help="text whose attention is drawn; null: the beginning of the validation text"
     )

@@ -204,18 +204,21 @@ def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str
     for result in evaluation.lengths:
         if result.loss is None or result.sliding_loss is None:
             continue
-        scalars.setdefault("loss_by_length/non_overlapping", {})[result.length] = result.loss
-        scalars.setdefault("loss_by_length/sliding", {})[result.length] = result.sliding_loss
+        scalars.setdefault("vs_length/loss_non_overlapping", {})[result.length] = result.loss
+        scalars.setdefault("vs_length/loss_sliding", {})[result.length] = result.sliding_loss
         if result.length == evaluation.context_length:
-            scalars["loss_by_position"] = dict(enumerate(result.by_position or []))
-    scalars["loss_by_memory"] = {int(length): loss for length, loss in evaluation.memory_losses.items()}
-    scalars |= {"loss_by_length/last": evaluation.last_losses, "context_gain_by_length": evaluation.context_gains}
+            scalars["vs_position/loss"] = dict(enumerate(result.by_position or []))
+    scalars["vs_memory/loss"] = {int(length): loss for length, loss in evaluation.memory_losses.items()}
+    scalars |= {"vs_length/loss_last": evaluation.last_losses, "vs_length/context_gain": evaluation.context_gains}
     write_scalars(folder, scalars)
     return evaluation
 
 
 def write_scalars(folder: Path, scalars: Mapping[str, Mapping[int, float]]) -> None:
-    """Write curves of an evaluation, by name, for TensorBoard, in place of those of an earlier one."""
+    """Write curves of an evaluation, by name, for TensorBoard, in place of those of an earlier one.
+
+    TensorBoard shows names in alphabetical order: `vs_length/...` stands after `train` and `val`.
+    """
     for path in RunFolder(folder).events:
         if path.name.endswith(_EVENTS):
             path.unlink()

@@ -18,7 +18,7 @@ from poslab.attention import SchemeLayer
 from poslab.model.block import Attention
 from poslab.model.decoder import GPT
 from poslab.positions import Curves, Matrix, Picture, ScoreTile
-from poslab.report.looks import looks, printable, wrapped
+from seedstats.page.looks import looks, printable, wrapped
 
 LEGIBLE = 20  # tokens: of more, a picture can't show the words
 
@@ -86,16 +86,18 @@ def attention_figure(maps: Mapping[str, Tensor], words: Sequence[str]) -> Figure
     means = {label: weights.mean((0, 1)).sqrt() for label, weights in maps.items()}
     highest = max(float(mean.max()) for mean in means.values())
     names = [printable(word) for word in words]
+    size = 9 if columns == 3 else 6  # points, because with more columns each map is smaller
+    figure.suptitle("attention, mean over layers and heads")
     for number, (axes, (label, mean)) in enumerate(zip(grid, means.items(), strict=False)):
         image = axes.imshow(mean.numpy(), cmap="cividis", vmin=0, vmax=highest, interpolation="nearest")
         axes.set_title(wrapped(label), fontsize="medium")
         axes.set_xticks([])
         axes.set_yticks([])
         if number % columns == 0:
-            axes.set_yticks(range(len(names)), names, fontsize=6)
+            axes.set_yticks(range(len(names)), names, fontsize=size)
             axes.set_ylabel("query")
         if number // columns == rows - 1:
-            axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
+            axes.set_xticks(range(len(names)), names, rotation=90, fontsize=size)
             axes.set_xlabel("key")
     for axes in grid[len(maps) :]:
         axes.set_axis_off()

@@ -18,8 +18,8 @@ from torch import Tensor
 from poslab.evaluation.pictures import draw
 from poslab.explanation.measures import Ablation, Attention
 from poslab.positions import Curves, OnText, Picture, Strip
-from poslab.report.looks import looks
-from poslab.report.svg import svg
+from seedstats.page.looks import looks
+from seedstats.page.svg import svg
 
 Limits = tuple[float, float]
 _SIZE = (4.6, 3.3)  # inches: as wide as a phone's screen at the size at which text is set

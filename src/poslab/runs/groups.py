@@ -1,7 +1,7 @@
 """Groups of runs that differ in nothing but the seed, on the same data, and what distinguishes them.
 
 What tells groups apart becomes columns of the table of results (`poslab.runs.table`), by which its rows are grouped
-again (`poslab.comparison.groups`): so a table from elsewhere is compared as run folders are.
+again (`seedstats.groups`): so a table from elsewhere is compared as run folders are.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ from poslab.positions.base import knows_nothing
 from poslab.runs.code import outside
 from poslab.runs.load import Run
 from poslab.runs.provenance import NO_WEIGHTS, Repeat, initial_weights
-from poslab.statistics.table import SOURCE
+from seedstats.table import SOURCE
 
 _DIGITS = 8  # of a fingerprint, enough to tell versions of one scheme apart
 

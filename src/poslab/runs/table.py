@@ -1,4 +1,4 @@
-"""Run folders as a table of results: a row for each run, metric and length (columns: `poslab.statistics.table`).
+"""Run folders as a table of results: a row for each run, metric and length (columns: `seedstats.table`).
 
 What stands first is what is usual: the metric and length by which such runs are compared, and the group that is the
 baseline. Where the losses of single tokens are known, each stretch of the text has a row, too, with its number as
@@ -19,30 +19,19 @@ import pandas as pd
 
 from poslab.config.nodes import default_scheme
 from poslab.errors import UserError, as_typed
-from poslab.metric import LOSS, Metric
+from poslab.metric import BEST_VALIDATION_LOSS, LAST_VALIDATION_LOSS, LOSS, TEST_LOSS, Metric
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.groups import differences_beyond_the_scheme, group_runs
 from poslab.runs.load import LeftOut, Run
 from poslab.runs.plan import PlannedGroup, comparable, keys_of, merged, picked
 from poslab.runs.provenance import caveats, caveats_of_validation
-from poslab.statistics.table import (
-    BEST_VALIDATION_LOSS,
-    DIVERGED,
-    FINISHED,
-    KNOWN,
-    LAST_VALIDATION_LOSS,
-    MISSING,
-    SOURCE,
-    TEST_LOSS,
-    UNPLANNED,
-    checked,
-)
-from poslab.statistics.text import contiguous_blocks
+from seedstats.statistics.stretches import contiguous_blocks
+from seedstats.table import DIVERGED, FINISHED, KNOWN, MISSING, REFERENCE, SOURCE, UNPLANNED, checked
 
 MOST_STRETCHES = 240  # of a text
 _SMALLEST_STRETCH = 16  # tokens
 _LOSSES = (TEST_LOSS, LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS)
-# Of a summary; those that a report's table of schemes has are in `comparison.sections.COSTS`.
+# Of a summary; those that a report's table has are in `comparison.costs`.
 _FACTS = ("params_scheme", "tokens_per_s", "wall_time_s", "peak_memory_mb", "steps", "late_fall")
 
 _BY_WINDOW = {"window loss": "loss", "sliding loss": "sliding_loss"}  # of an evaluation, by length
@@ -157,13 +146,25 @@ class _Section:
                     status = DIVERGED if run and run.diverged else MISSING if value is None else FINISHED
                     status = UNPLANNED if run is None and not look else status
                     if status == FINISHED or (metric in compared and stretch is None):
-                        own = {"scheme": scheme, "seed": seed, "value": value, "status": status, "look": max(look, 1)}
+                        own = {"name": scheme, "seed": seed, "value": value, "status": status, "look": max(look, 1)}
                         folder = {"folder": _text(run.folder)} if run and status != MISSING else {}
                         rows.append({**own, **shared, **folder, **settings})
             weak = self.caveats + (of_validation if metric in (LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS) else [])
             if weak and first < len(rows):
                 rows[first]["caveat"] = _text("\n".join(weak))
-        return rows
+        return rows + self._references()
+
+    def _references(self) -> list[dict[str, Any]]:
+        """Return rows of models without training, if all runs share their losses, and of the most frequent answer."""
+        first, rows = self.runs[0].summary, list[dict[str, Any]]()
+        for name, loss in first.untrained_losses.items():
+            if all(run.summary.untrained_losses.get(name) == loss for run in self.runs):
+                reference = {"name": f"{name} model", "value": loss, "caveat": "undertrained"}
+                rows += [reference | {"metric": metric} for metric in _LOSSES]
+        for name in self.runs[0].metrics:
+            for length, value in first.metrics.get(f"{name}_chance", {}).items():
+                rows.append({"name": "most frequent answer", "metric": name, "length": int(length), "value": value})
+        return [row | {"data": self.title, "status": REFERENCE} | self._unit(row["metric"]) for row in rows]
 
     def _members(self) -> list[tuple[str, dict[str, str], Looks]]:
         """Return (scheme, settings, (run or None, look) by seed) of each group, the natural baseline first.
@@ -198,9 +199,8 @@ class _Section:
         summary = run.summary
         losses = dict(zip(_LOSSES, (summary.test_loss, summary.last_val_loss, summary.best_val_loss), strict=True))
         figures: dict[FigureKey, Any] = {(name, None, None): loss for name, loss in losses.items()}
-        for name in [*run.metrics, *(name for name in summary.metrics if name.endswith("_chance"))]:
+        for name in run.metrics:
             figures |= {(name, length, None): summary.metrics[name][str(length)] for length in run.lengths(name)}
-        figures |= {(f"{name}_loss", None, None): loss for name, loss in summary.untrained_losses.items()}
         figures |= {(name, None, None): getattr(summary, name) for name in _FACTS}
         if not run.text_path:
             solved = summary.solved_step is not None

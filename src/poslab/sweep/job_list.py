@@ -16,10 +16,10 @@ from omegaconf.errors import OmegaConfBaseException
 from poslab.config.corpora import fingerprint
 from poslab.config.fields import NOT_IDENTITY
 from poslab.config.files import safe_name
-from poslab.config.nodes import given_settings
+from poslab.config.nodes import TARGET, given_settings
 from poslab.config.overrides import explain, scheme_name, with_any_scheme
 from poslab.config.train import TrainConfig, parse
-from poslab.errors import SettingError, UserError
+from poslab.errors import SettingError, UnknownSetting, UserError
 from poslab.runs.code import fingerprints, task_sha256
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import RUNS, RunFolder
@@ -36,9 +36,9 @@ _text_fingerprint, _initial_fields = cache(fingerprint), cache(initial_fields)
 class Job:
     """Combination of settings, and the folder of its run.
 
-    config, identity: missing where there is a problem. problem: why it can't run. impossible: because the scheme
-    refuses to be combined with the other settings, which happens in any grid. reused: whether the run was trained
-    before this sweep; other_code: and by other code than the present one.
+    config, identity: missing where there is a problem. problem: why it can't run; reason: the same in words that
+    combinations share. impossible: because the scheme refuses to be combined with the other settings, which happens in
+    any grid. reused: whether the run was trained before this sweep; other_code: and by other code than the present one.
     """
 
     overrides: list[str]
@@ -46,6 +46,7 @@ class Job:
     config: TrainConfig | None = None
     identity: str = ""
     problem: str = ""
+    reason: str = ""
     impossible: bool = False
     reused: bool = False
     other_code: bool = False
@@ -168,10 +169,17 @@ def _plan_job(
         own = folder / f"{safe_name(name, 100)}-{decisive[:8]}"
         # A finished one of this identity would have been found, and its folder is called after that at first.
         problem = f"{own}: {EXTENDED}" if _finished_run(own) else ""
-        return Job(overrides, own, parsed, decisive, problem)
+        return Job(overrides, own, parsed, decisive, problem, problem)
     except (HydraException, OmegaConfBaseException) as error:
-        problem = explain(error, overrides)
+        problem = reason = explain(error, overrides)
     except UserError as error:
-        problem, impossible = str(error), isinstance(error, SettingError) and error.option.startswith("pos.")
+        problem = reason = str(error)
+        group, _, setting = error.option.partition(".") if isinstance(error, SettingError) else ("", "", "")
+        impossible = group == "pos" and setting != ""
+        chosen = given.get(f"{group}.{TARGET}") or given.get(group)
+        if chosen and isinstance(error, UnknownSetting):
+            reason = f"{chosen} has no {setting}"
     name = "-".join([given.get("pos", ""), *label, f"seed{given.get('seed', '')}"])
-    return Job(overrides, folder / safe_name(name.strip("-"), 100), problem=problem, impossible=impossible)
+    return Job(
+        overrides, folder / safe_name(name.strip("-"), 100), problem=problem, reason=reason, impossible=impossible
+    )

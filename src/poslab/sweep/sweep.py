@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,13 +16,13 @@ from poslab.config.files import require_writable
 from poslab.errors import UserError
 from poslab.processes import launched
 from poslab.processors import available
-from poslab.report.terminal import clock, table
 from poslab.runs.folder import RunFolder
 from poslab.runs.plan import add_to_plan
 from poslab.runs.summary import Summary
 from poslab.signals import Interrupted, raise_on_signals
 from poslab.sweep.job import JobFiles
 from poslab.sweep.job_list import Job, list_jobs, planned_groups, sweep_folder
+from seedstats.page.terminal import clock, table
 
 
 def run_sweep(
@@ -46,8 +47,7 @@ def run_sweep(
     name = config.hydra.runtime.choices.get("experiment") or "sweep"
     counted = f"{len(jobs)} job{'s' * (len(jobs) != 1)}, {to_train} to run{to_evaluate}"
     print(f"{name}: {counted}; runs in {folder}", flush=True)
-    if failed := [job.problem for job in jobs if job.problem and not job.impossible]:
-        print(f"note: {len(failed)} can't be run: {failed[0]}", flush=True)
+    print(*_left_out(jobs), sep="", end="", flush=True)
     add_to_plan(folder, planned_groups(jobs))
     try:
         if left:
@@ -110,6 +110,12 @@ class Progress:
         self._ended = ended
 
 
+def _left_out(jobs: list[Job]) -> list[str]:
+    """Return a line for each reason why combinations can't run."""
+    reasons = Counter(job.reason.partition("; valid: ")[0] for job in jobs if job.problem)
+    return [f"{count} of {len(jobs)} combinations left out: {reason}\n" for reason, count in reasons.items()]
+
+
 def _overrides(job: Job, threads: int | None) -> list[str]:
     """Return the command line of the job alone."""
     settings = [override for override in job.overrides if not override.startswith(("run_dir=", "threads="))]
@@ -119,8 +125,10 @@ def _overrides(job: Job, threads: int | None) -> list[str]:
 
 
 def _conclude(jobs: list[Job], folder: Path) -> bool:
-    """Print the table of all jobs, and return whether every one that can run is finished."""
-    rows = [[job.folder.name, *_result(job)] for job in jobs]
+    """Print the table of the jobs that can run and why others can't. Return whether all that was asked for is trained:
+    every job but the impossible ones, and every value of a setting in a job at least."""
+    possible = [job for job in jobs if not job.problem]
+    rows = [[job.folder.name, *_result(job)] for job in possible]
     held_out = any(job.config and getattr(job.config.data, "test_share", 0) for job in jobs)
     of_text = "test loss" if held_out else "last val loss"
     heading = "tested" if any(" at " in result for _, result, *_ in rows) else of_text
@@ -128,15 +136,14 @@ def _conclude(jobs: list[Job], folder: Path) -> bool:
     if any(job.other_code for job in jobs):
         print("note: other code of poslab trained some of these; without their folders, or in another run_dir=..., "
               "they are trained anew\n")  # fmt: skip
+    if left_out := _left_out(jobs):
+        print(*left_out, sep="")
     print(f"runs     {folder}\ncompare  {command_line('compare', f'runs={folder}')}")
-    return all(job.finished or job.impossible for job in jobs)
+    asked, met = ({value for job in some for value in job.overrides} for some in (jobs, possible))
+    return asked == met and all(job.finished or job.impossible for job in jobs)
 
 
 def _result(job: Job) -> tuple[str, str, str]:
-    if job.impossible:
-        return "left out", "", job.problem
-    if job.problem:
-        return "failed", "", job.problem.partition(" valid: ")[0]  # the note above the jobs names what there is
     notes = [f"was finished before{', by other code' if job.other_code else ''}"] if job.reused else []
     if not job.finished:
         files = JobFiles(job.folder)

@@ -11,11 +11,11 @@ from pytorch_lightning.callbacks import TQDMProgressBar
 
 from poslab.config.nodes import shown
 from poslab.metric import LOSS, perplexity
-from poslab.report.terminal import clock, table_line
 from poslab.runs.folder import RunFolder
 from poslab.runs.summary import Summary
 from poslab.training.module import LanguageModel, language_model_of
 from poslab.training.summary import backend_words, training_choices
+from seedstats.page.terminal import clock, table_line
 
 _BEFORE = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10}  # columns and their widths
 _FIGURE = 10

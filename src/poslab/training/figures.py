@@ -70,4 +70,5 @@ class ProbeFigures(Callback):
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         module = language_model_of(pl_module)
         if (probes := probe(module.model, module.data.texts())) is not None:
-            pl_module.log_dict(probes.scalars(), sync_dist=True)
+            scalars = {f"val_{name}": figure for name, figure in probes.scalars().items()}
+            pl_module.log_dict(scalars, sync_dist=True)

@@ -5,8 +5,9 @@ pictures of the scheme."""
 import hashlib
 import logging
 import math
+import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
@@ -19,15 +20,16 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from poslab.config.files import write_whole
+from poslab.config.nodes import given_settings
 from poslab.config.schema import LoggerConfig
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.pictures import LEGIBLE, attention_figure, attention_maps, draw
 from poslab.processes import rank
-from poslab.report.terminal import visible
 from poslab.runs.folder import RunFolder
 from poslab.training.console import width
 from poslab.training.module import language_model_of
 from poslab.training.summary import flat_settings
+from seedstats.page.terminal import visible
 
 _PACKAGES = ("wandb", "mlflow")  # loggers that need one of their name, which is an extra of poslab
 
@@ -54,7 +56,11 @@ def writer_of(trainer: Trainer) -> Any:
 
 
 class TensorBoard(TensorBoardLogger):
-    """TensorBoard's logger, straight into the run folder, without the hparams.yaml that Lightning would add."""
+    """TensorBoard's logger, straight into the run folder, without the hparams.yaml that Lightning would add, and
+    without the epoch, which Lightning adds to all metrics: its chart would stand before those of the losses."""
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        super().log_metrics({name: value for name, value in metrics.items() if name != "epoch"}, step)
 
     def save(self) -> None:
         self.experiment.flush()
@@ -116,17 +122,21 @@ def _refused(folder: RunFolder, problem: str) -> UserError:
     return UserError(" ".join(f"{problem}; resume={folder} tries again".split()))
 
 
-# Entries of TensorBoard beside the scalars
+# Entries of TensorBoard beside the scalars. Its first tab shows tags of all kinds in alphabetical order: those of
+# pictures begin with "val_", so that `train` and `val` come first.
 
 
-# The scalars that the HPARAMS tab lists beside the settings, and the figures of a validation.
+# What the HPARAMS tab always shows: settings, and scalars beside the figures of a validation.
+_COLUMNS = ("pos", "optim.learning_rate", "model.context_length")
 _METRICS = ("val/best_loss", "val/loss", "train/loss", "train/tokens_per_s")
 
 
 class HyperParameters(Callback):
     """Callback that fills the HPARAMS tab, from the first step on; other loggers get the settings, too.
 
-    Runs that differ in nothing but the seed are one row of the tab, whose figures are their means.
+    Runs that differ in nothing but the seed are one row of the tab, whose figures are their means. Every run has all
+    settings. Columns are few, so that the losses stand on the screen: the scheme, sizes of `_COLUMNS`, and what the
+    command line or a sweep sets. TensorBoard takes the columns from one of the runs.
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -138,13 +148,16 @@ class HyperParameters(Callback):
             other.log_hyperparams(settings)
         metrics = [*_METRICS, *(f"val/{figure.name}" for figure in module.data.figures)]
         del settings["seed"]  # a row of the tab is a group of runs, which differ in nothing else
-        experiment, start, _ = hparams(settings, dict.fromkeys(metrics, 0.0))
+        given = given_settings(module.config.overrides or ())
+        columns = {name: value for name, value in settings.items() if name in _COLUMNS or name in given}
+        experiment, *_ = hparams(columns, dict.fromkeys(metrics, 0.0))
+        _, start, _ = hparams(settings, {})
         digest = hashlib.sha256(repr(sorted(settings.items())).encode()).hexdigest()
         with _plugin_data(start) as data:
             data.session_start_info.group_name = f"{module.config.pos_name} {digest[:8]}"
         with _plugin_data(experiment) as data:
             for info in data.experiment.hparam_infos:  # those that differ come first, the others in alphabetical order
-                info.differs = info.name == "pos"
+                info.differs = info.name == "pos" or info.name in given
         writer.file_writer.add_summary(experiment)
         writer.file_writer.add_summary(start)
 
@@ -168,9 +181,21 @@ class SampleText(Callback):
         if not math.isfinite(module.state.last_val_loss):  # such a model writes nothing
             return
         line, page = module.data.sample(module.model)
-        module.state.sample = line = visible(line)
+        module.state.sample = line = visible(_with_signs_at_the_end(line))
         module.print("       " + textwrap.shorten(line, width() - 8, placeholder=" ..."))
-        writer.add_text("sample", page, trainer.global_step)
+        writer.add_text("sample", _with_signs_at_the_end(page), trainer.global_step)
+
+
+def _with_signs_at_the_end(text: str) -> str:
+    """Return a text with signs for the line ends and spaces that it ends with, "␣×31", because screens and Markdown
+    show none, and a model may have written nothing else."""
+    written = text.rstrip(" \n")
+
+    def sign(run: re.Match[str]) -> str:
+        one, count = "␣" if run[0][0] == " " else "↵", len(run[0])
+        return one * count if count < 4 else f"{one}×{count}"
+
+    return written + re.sub(r" +|\n+", sign, text[len(written) :])
 
 
 class Pictures(Callback):
@@ -207,10 +232,10 @@ class Pictures(Callback):
             return
         model, data, step = module.model, module.data, trainer.global_step
         for name, picture in model.pictures().items():
-            writer.add_figure(f"pos/{name}", draw(picture, caption=True), step)
+            writer.add_figure(f"val_pictures/{name}", draw(picture, caption=True), step)
         count = min(LEGIBLE, model.shape.context_length)
         words = data.prompt[:count]
         positions = None if data.positions is None else data.positions[:count]
         maps = attention_maps(model, torch.tensor(words), positions)
         name, texts = module.config.pos_name, [data.vocabulary.decode([word]) for word in words]
-        writer.add_figure("attention", attention_figure({name: maps}, texts), step)
+        writer.add_figure("val_pictures/attention", attention_figure({name: maps}, texts), step)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 import warnings
 from dataclasses import asdict, fields
@@ -11,10 +12,11 @@ import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping
+from pytorch_lightning.strategies import StrategyRegistry
 
 from poslab.config.schema import TrainerConfig
 from poslab.config.train import TrainConfig
-from poslab.errors import SettingError, UserError, first_line
+from poslab.errors import SettingError, UserError, first_line, suggestion
 from poslab.metric import LOSS
 from poslab.processes import launched, launcher_plugins
 from poslab.runs.folder import RunFolder
@@ -73,6 +75,7 @@ def _callbacks(config: TrainConfig, data: DataModule, folder: RunFolder, stop: S
 def check_trainer(settings: TrainerConfig) -> int:
     """Return how many processes will train. Raises SettingError, naming the setting to blame, for what this machine or
     Lightning can't do."""
+    started = launched(settings.devices)
     available = torch.cuda.is_available() or torch.backends.mps.is_available()
     if settings.accelerator in ("gpu", "cuda", "mps") and not available:
         raise SettingError("trainer", settings.accelerator, "torch sees no GPU; valid here: trainer=cpu, trainer=auto")
@@ -80,19 +83,31 @@ def check_trainer(settings: TrainerConfig) -> int:
         # Lightning would take bfloat16 instead.
         problem = "needs a GPU; valid on a CPU: 32-true, bf16-mixed, bf16-true, 64-true"
         raise SettingError("trainer.precision", settings.precision, problem)
-    processes, processors = str(settings.devices), os.cpu_count() or 1
-    if not available and processes.isdigit() and int(processes) > processors:  # Lightning would start them all
-        raise SettingError("trainer.devices", processes, f"must be at most {processors}, the processors here")
+    if settings.strategy not in ("auto", *StrategyRegistry.available_strategies()):
+        problem = f"unknown; {suggestion(settings.strategy, ('auto', 'ddp', 'fsdp', 'deepspeed'))}"
+        raise SettingError("trainer.strategy", settings.strategy, f"{problem}, and Lightning's variants of these")
+    if not started and settings.devices != "auto":
+        _check_devices(settings.devices, on_cpu=settings.accelerator == "cpu" or not available)
     given = asdict(settings)
     changed = {f.name: given[f.name] for f in fields(settings) if given[f.name] != f.default}
     typed = " ".join(f"trainer.{name}={value}" for name, value in changed.items())
     try:
-        return _try(typed, given | launched(settings.devices))
+        return _try(typed, given | started)
     except UserError:
         for name, value in changed.items():
             alone = {"accelerator": settings.accelerator, "max_steps": 1, name: value}
-            _try(f"trainer.{name}={value}", launched(settings.devices) | alone)
+            _try(f"trainer.{name}={value}", started | alone)
         raise
+
+
+def _check_devices(devices: Any, on_cpu: bool) -> None:
+    processors, possible = os.cpu_count() or 1, r"-1|[1-9]\d*|\[?\d+(, ?\d+)*\]?"
+    problem = "must be auto, a number of devices from 1 on, -1 for all of them, or a list of their numbers as in [0,1]"
+    if on_cpu:  # where Lightning would start any number of processes
+        possible = "|".join(map(str, range(1, processors + 1)))
+        problem = f"must be auto or a number of processes, from 1 to the {processors} processors here"
+    if not re.fullmatch(possible, str(devices)):
+        raise SettingError("trainer.devices", devices, problem)
 
 
 def _try(typed: str, settings: dict[str, Any]) -> int:

@@ -3,11 +3,11 @@
 One group is truly the best (of several that tie, each is). It is wrongly left out where one of the k - 1 others seems
 better, so each group is compared with every other one at (1 - confidence) / (k - 1): the set holds the best group in at
 least `confidence` of all sweeps, and no further correction is needed, as only one group is best. The tests are those of
-claims (`seedstats.statistics.paired`), so that no claim contradicts the set. The idea is that of Hsu (1984),
-"Constrained simultaneous confidence intervals for multiple comparisons with the best", Annals of Statistics 12, with
-other tests, chosen by simulation: Hsu's common variance of all groups loses the best one in 23 % of sweeps where one of
-18 groups is five times as noisy as the others; the model confidence set of Hansen, Lunde & Nason (2011) loses it in
-15 % with 3 seeds, as its bootstrap needs many.
+claims (`statistics.paired`), so that no claim contradicts the set. The idea is that of Hsu (1984), "Constrained
+simultaneous confidence intervals for multiple comparisons with the best", Annals of Statistics 12, with other tests,
+chosen by simulation: Hsu's common variance of all groups loses the best one in 23 % of sweeps where one of 18 groups is
+five times as noisy as the others; the model confidence set of Hansen, Lunde & Nason (2011) loses it in 15 % with 3
+seeds, as its bootstrap needs many.
 """
 
 from collections.abc import Collection, Mapping

@@ -10,9 +10,9 @@ more so of schemes that come out in one of two ways, and the t test takes that f
 are limited for the same reason by Tusher, Tibshirani & Chu (2001), "Significance analysis of microarrays", PNAS 98.
 
 Proportions, such as that of solved examples, end at 0 and 1, and are often there. Two groups whose every seed succeeds
-or fails are compared as counts, by an exact test with its interval (`seedstats.statistics.counts`). Other proportions
-are claimed only where both the t test and an exact test show a difference (`permutation.share_test`); their p-value is
-the larger one.
+or fails are compared as counts, by an exact test with its interval (`statistics.counts`). Other proportions are
+claimed only where both the t test and an exact test show a difference (`permutation.share_test`); their p-value is the
+larger one.
 
 Where differences are alike in all seeds, nothing is known of their spread: no interval is given, and the sign-flip test
 stands alone, of losses too.
@@ -45,10 +45,9 @@ class Difference:
     """Mean of (group - baseline) over n common seeds; of losses, negative where the group is better.
 
     Seeds with a diverged or missing run are none of the n; their effect on the p-value is in
-    `seedstats.statistics.outcomes`. `sd` is the standard deviation of the differences, `p_value` and `interval` are
-    those of one among so many `comparisons`; None with fewer than FEWEST_SEEDS seeds, `interval` also where all seeds
-    differ alike. `method` gives the interval at other confidences. With n = 1 only the mean is known, with n = 0
-    nothing.
+    `statistics.outcomes`. `sd` is the standard deviation of the differences, `p_value` and `interval` are those
+    of one among so many `comparisons`; None with fewer than FEWEST_SEEDS seeds, `interval` also where all seeds differ
+    alike. `method` gives the interval at other confidences. With n = 1 only the mean is known, with n = 0 nothing.
     """
 
     mean: float | None

@@ -116,4 +116,4 @@ class RetrievedShares(Callback):
         for part in pl_module.modules():
             if isinstance(part, RetrievedAttention):
                 for head, share in enumerate(part.shares.tolist()):
-                    pl_module.log(f"retrieval/gate_head_{head}", share, sync_dist=True)
+                    pl_module.log(f"val_retrieval/gate_head_{head}", share, sync_dist=True)

@@ -97,7 +97,7 @@ class TaskDataModule(DataModule):
     def test(self, folder: Path) -> dict[str, Any]:
         model = load_checkpoint(folder, allow_code=True).model
         metrics = measure(model, self.task, self.config.settings.seed)
-        curves = {f"{name}_by_length": {int(n): share for n, share in curve.items()} for name, curve in metrics.items()}
+        curves = {f"vs_length/{name}": {int(n): share for n, share in curve.items()} for name, curve in metrics.items()}
         write_scalars(folder, curves)
         write_wrong_answers(folder / ANSWERS, wrong_answers(model, self.task))
         return {"metrics": metrics}

@@ -1,0 +1,132 @@
+"""Results that are compared: a table from a file (`read_table_file`) or from run folders (`of_runs.py`)."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from poslab.comparison.costs import cost_columns, uneven_speed
+from poslab.comparison.solving import solved_table
+from poslab.config.files import require_writable
+from poslab.config.nodes import default_settings, schemes
+from poslab.config.scripts import CompareConfig
+from poslab.errors import SettingError, UserError, as_typed
+from poslab.metric import BEST_VALIDATION_LOSS, LAST_VALIDATION_LOSS, LOSS, TEST_LOSS
+from seedstats.comparison import Comparison, compare
+from seedstats.errors import BadSetting, BadTable
+from seedstats.page.blocks import Block, Details
+from seedstats.section import Section
+from seedstats.table import read_table
+
+# What losses are compared, by the name of their metric.
+_ABOUT = {
+    TEST_LOSS: "The loss is that of the held-out test part, by each run's best checkpoint.",
+    LAST_VALIDATION_LOSS: "The loss is that of the last validation. No checkpoint was selected by it.",
+    BEST_VALIDATION_LOSS: "The loss is that of each run's best validation: the lowest of several, so it is biased "
+    "downwards.",
+}
+
+
+@dataclass(frozen=True)
+class Results:
+    """Checked table to be compared, and where its report goes. left_out: what is not in the table, and why."""
+
+    table: pd.DataFrame
+    folder: Path
+    left_out: Sequence[str] = ()
+
+    def section(self, title: str, one: Comparison) -> Section:
+        """Return the report's section on one kind of data."""
+        solved = solved_table(one)
+        return Section(
+            title,
+            one,
+            about=_ABOUT.get(one.metric.name, ""),
+            caveats=[*still_falling(one), *uneven_speed(one)],
+            columns=cost_columns(one),
+            tables=[Details(solved.title, [solved])] if solved else [],
+        )
+
+    @property
+    def incomplete(self) -> bool:
+        """Return whether something is missing that can be measured."""
+        return False
+
+    def measured(self) -> "Results":
+        """Return the results with what is missing measured, as far as it can be."""
+        return self
+
+    def across(self, found: Mapping[str, Comparison]) -> list[Block]:
+        """Return what is about all kinds of data together."""
+        return []
+
+    def write_means(self, found: Mapping[str, Comparison]) -> None:
+        """Write mean curves for TensorBoard, if curves are known."""
+
+
+def compared(results: Results, config: CompareConfig) -> dict[str, Comparison]:
+    """Return the comparisons of results, by the name of their data. Raises SettingError for what can't be met."""
+    metrics = results.table["metric"].unique().tolist()
+    losses = [name for name in (TEST_LOSS, LAST_VALIDATION_LOSS) if name in metrics]
+    metric = losses[0] if config.metric == LOSS and LOSS not in metrics and losses else config.metric
+    if config.validation == "best":
+        if TEST_LOSS in metrics or metric not in (None, LAST_VALIDATION_LOSS):
+            problem = f"the runs are compared by {metric or TEST_LOSS}, which chose nothing"
+            raise SettingError("validation", config.validation, problem)
+        metric = BEST_VALIDATION_LOSS
+    usual = {name: {key: as_typed(value) for key, value in default_settings(name).items()} for name in schemes()}
+    try:
+        return compare(
+            results.table,
+            baseline=config.baseline,
+            metric=metric,
+            length=config.length,
+            better=config.better,
+            pairs="all" if config.pairs == "all" else "baseline",
+            effect=config.effect,
+            looks=config.looks,
+            chosen_by=metric if metric in losses[1:] or BEST_VALIDATION_LOSS not in metrics else BEST_VALIDATION_LOSS,
+            defaults=usual,
+        )
+    except BadSetting as error:
+        raise SettingError(error.option, error.value, error.problem) from error
+    except BadTable as error:
+        if config.table:
+            raise SettingError("table", config.table, str(error)) from error
+        raise UserError(str(error)) from error
+
+
+def still_falling(one: Comparison) -> list[str]:
+    """Return a caveat on groups whose training loss still fell by more than their difference from the baseline.
+
+    Early in training a scheme is ahead because it moves first, and may end behind.
+    """
+    found = []
+    for group in one.judged:
+        d, fall = one.differences.get(group.label), group.mean("late_fall")
+        if d and d.significant and fall is not None and fall > abs(d.mean or 0.0):
+            found.append(f"{group.label} (by {fall:.2g})")
+    in_which = "the loss still fell by more than the difference in the last tenth of the steps"
+    return [f"{in_which}: {', '.join(found)}"] if found else []
+
+
+def read_table_file(config: CompareConfig) -> Results:
+    """Return the table in a file. Raises SettingError for one that can't be used."""
+    file = Path(os.path.expanduser(str(config.table)))
+    if config.runs != CompareConfig().runs:
+        raise SettingError("runs", ",".join(config.runs), "goes without table, which is compared in their place")
+    try:
+        table = read_table(file)
+    except BadTable as error:
+        raise SettingError("table", config.table, str(error).removeprefix(f"{file}: ")) from error
+    except OSError as error:
+        raise SettingError("table", config.table, f"can't be read: {error.strerror}") from error
+    if config.better is not None and not table["better"].isin(["", config.better]).all():
+        metric = table.loc[~table["better"].isin(["", config.better]), "metric"].iloc[0]
+        raise SettingError("better", config.better, f"the table's column better says otherwise of {metric}")
+    name = file.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".parquet")
+    folder = Path(os.path.expanduser(config.out)) if config.out else file.with_name(f"{name}-report")
+    require_writable("out", folder)
+    return Results(table, folder)
