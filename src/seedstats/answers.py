@@ -33,7 +33,8 @@ def headline(one: Comparison) -> str:
     found = _between(one, first, second)
     if not isinstance(found, Shown) or found.word != BETTER:
         return f"{first} is best{f': {found.numbers} from {second}' if found else ''}.{at_best}"
-    small = ", but by less than matters" if found.is_small else ""
+    matters = f"{found.effect or 0:g} {one.metric.short_unit}".rstrip()
+    small = f", but by less than the {matters} that matters" if found.is_small else ""
     return f"{first} is best{small}: {found.compared}.{at_best}"
 
 

@@ -106,9 +106,9 @@ class Shown(Finding):
     def matter(self) -> str:
         if self.effect is None:
             return ""
-        matters = f"{self.effect:g} {self.metric.short_unit}".rstrip() + ", the difference that matters"
+        matters = f"the {self.effect:g}{f' {self.metric.short_unit}'.rstrip()} that matters"
         if self.is_small:
-            return f"the difference is real, but smaller than {matters}"
+            return f"a real difference, but smaller than {matters}"
         return f"this is more than {matters}" if self.sizes[0] >= self.effect else f"it may be less than {matters}"
 
 
@@ -167,7 +167,7 @@ class AllAlike(Finding):
             return f"{self.first} and {self.second} were equal in each of {self.seeds}"
         size, p = self.metric.amount(self.size), p_text(d.p_value or 0)
         was = f"{self.first} was {self.word} than {self.second}: {size} in each of {self.seeds}"
-        return f"{was}, too few to claim it (p = {p}); {seeds_that_agree(d)} seeds that agree would show it"
+        return f"{was}, too few to claim it (p = {p}); {seeds_that_agree(d)} such seeds would do"
 
 
 class TooFew(Finding):
@@ -182,7 +182,7 @@ class TooFew(Finding):
         was = f"was {self.word} than {self.second}: {amount}" if self.size else f"and {self.second} were equal"
         if n == 1:
             return f"{self.first} {was} in one run each; one run says nothing about chance"
-        return f"{self.first} {was} in the mean of {n} seeds; a claim takes {FEWEST_SEEDS} or more"
+        return f"{self.first} {was} in the mean of {n} seeds; to claim a difference takes {FEWEST_SEEDS} or more"
 
 
 class Incomplete(Finding):

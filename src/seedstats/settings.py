@@ -238,7 +238,7 @@ def _means(cells: Sequence[Cell], side: int, diverged: bool = False) -> BySeed:
     return {seed: fmean(of_cell[side][seed] for of_cell in values) for seed in sorted(seeds)}
 
 
-def effects_in_words(found: Sequence[Effect], matters: float | None) -> list[str]:
+def effects_in_words(found: Sequence[Effect], matters: float | None = None) -> list[str]:
     """Return a sentence for each significant effect and, if there are many, one for all others of a name. matters: the
     difference that does."""
     if len(found) <= 3:
