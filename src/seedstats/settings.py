@@ -76,7 +76,7 @@ class Effect:
     metric: Metric
     difference: Difference
 
-    def sentence(self, effect: float | None) -> str:
+    def sentence(self, effect: float | None = None) -> str:
         """Return the finding. effect: the difference that matters."""
         where = self._otherwise or self._where
         first, second = (f"{self.name} with {level}" for level in (self.level, self.baseline))
