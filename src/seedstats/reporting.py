@@ -34,7 +34,7 @@ class Report:
     def blocks(self) -> list[Block]:
         """Return the page."""
         names: set[str] = set()
-        command: list[Block] = [Heading("This page", [Code(self.command)])] if self.command else []
+        command: list[Block] = [Details("Command of this page", [Code(self.command)])] if self.command else []
         left_out: list[Block] = [Heading("Left out", [Bullets(self.left_out)])] if self.left_out else []
         across = [_named(block, "", names) for block in self.across]
         if len(self.sections) == 1:
@@ -83,7 +83,7 @@ class Report:
         if not self.verdicts:
             return []
         table = verdict_table(self.verdicts)
-        seeds = Details("seed by seed", [replace(table, title="", note="")])
+        seeds = Details("Seed by seed", [replace(table, title="", note="")])
         return [Heading("What was claimed", [*self._verdicts, seeds, Text(table.note)])]
 
 
