@@ -84,7 +84,7 @@ def test_the_same_difference_everywhere_is_no_certainty() -> None:
     [
         (drawn(0.05, FEWEST_BLOCKS - 1), {}, "because too few passages of this one are independent."),
         (drawn(0.05, 12), {"documents": [1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9]},
-         "because what is held out tells less than 10 documents of equal length."),
+         "because the held-out text tells less than 10 equally long documents."),
     ],
 )  # fmt: skip
 def test_a_short_text_says_nothing_of_other_text(values: Values, more: dict[str, Any], said_of_text: str) -> None:
