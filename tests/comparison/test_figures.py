@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from runs_to_compare import compare_folders, write_run, write_task_run
-
 from poslab.comparison.figures import front, styles_of, trade_off_figure
+from runs_to_compare import compare_folders, write_run, write_task_run
 
 
 @pytest.mark.parametrize(

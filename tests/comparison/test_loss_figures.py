@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from poslab.comparison.figures import styles_of
+from poslab.report.svg import svg
 from scipy import stats
 
 from poslab.comparison import loss_figures
 from poslab.comparison.curves import Curve
-from poslab.comparison.figures import styles_of
 from poslab.evaluation.pictures import attention_figure
-from poslab.report.svg import svg
 from poslab.runs.evaluation import Evaluation, LengthLoss
 
 

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from poslab.comparison.answers import answers
 from runs_to_compare import (
     change_config,
     change_summary,
@@ -20,7 +21,6 @@ from runs_to_compare import (
 )
 
 from poslab.commands.compare import run_comparison
-from poslab.comparison.answers import answers
 from poslab.config.scripts import CompareConfig
 from poslab.errors import UserError
 from poslab.runs.plan import PLAN, add_to_plan, read_plan

@@ -11,6 +11,8 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 from paired_figures import differences
+from poslab.statistics.findings import p_text
+from poslab.statistics.intervals import estimate
 from runs_to_compare import (
     change_summary,
     markdown_rows,
@@ -26,8 +28,6 @@ from runs_to_compare import (
 from poslab.config.nodes import schemes
 from poslab.runs.evaluation import LengthLoss
 from poslab.runs.plan import add_to_plan
-from poslab.statistics.findings import p_text
-from poslab.statistics.intervals import estimate
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from common import compose_config
+from poslab.comparison.compare import Comparison
 from runs_to_compare import (
     change_config,
     change_summary,
@@ -20,7 +21,6 @@ from runs_to_compare import (
     write_task_run,
 )
 
-from poslab.comparison.compare import Comparison
 from poslab.errors import SettingError, UserError
 from poslab.sweep import sweep
 from poslab.sweep.job_list import Job

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from common import SMOKE
+from poslab.comparison.seeds_and_text import stretches_of
+from poslab.statistics.text import seeds_and_text
 from runs_to_compare import (
     change_summary,
     compare_folders,
@@ -17,10 +19,8 @@ from runs_to_compare import (
     write_run,
 )
 
-from poslab.comparison.seeds_and_text import stretches_of
 from poslab.evaluation.files import evaluate_run
 from poslab.runs.evaluation import read_evaluation
-from poslab.statistics.text import seeds_and_text
 
 TOKENS = 533
 

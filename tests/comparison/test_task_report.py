@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from poslab.comparison.figures import styles_of
+from poslab.report.blocks import Cell, Code, Text
 from runs_to_compare import ANSWER, TASK_STEPS, compare_folders, page_in, report_of, write_task_run, wrong_answer
 
-from poslab.comparison.figures import styles_of
 from poslab.comparison.solving import solved_table
 from poslab.comparison.task_figures import by_length_figure, steps_figure, task_panels
 from poslab.comparison.task_report import matrices, wrong_by_length
 from poslab.comparison.tasks import TaskRuns, task_runs
-from poslab.report.blocks import Cell, Code, Text
 from poslab.runs.error_examples import WrongAnswer
 from poslab.runs.load import read_runs
 

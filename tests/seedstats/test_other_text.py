@@ -99,7 +99,8 @@ def test_passages_of_another_checkpoint_say_nothing_of_other_text() -> None:
     assert claim(compared(whole, best, passages)).endswith(EITHER)
     later = best.assign(value=[str(float(value) - 0.01) for value in best["value"]])
     assert claim(compared(whole, later, passages)).endswith(
-        "Nothing is known of other text, because its passages were measured on another checkpoint than the one compared."
+        "Nothing is known of other text, because its passages were measured on another checkpoint than the one "
+        "compared."
     )
 
 
@@ -157,7 +158,9 @@ def test_whole_and_passages_never_say_better_and_worse_of_one_pair(loss: float) 
     """The passages say that t5 is better, whatever the whole says."""
     text = " ".join(single(-0.1, t5=loss))
     assert ("better" in text, "worse" in text) == (loss < 4, loss > 4)
-    assert ("differ in the other direction (-0.1" in text or "differ in the other direction (-0.0" in text) == (loss > 4)
+    assert ("differ in the other direction (-0.1" in text or "differ in the other direction (-0.0" in text) == (
+        loss > 4
+    )
 
 
 def test_of_several_seeds_no_single_runs_are_compared() -> None:

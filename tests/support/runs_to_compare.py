@@ -251,9 +251,7 @@ def compare(
     published = checked(pd.read_csv(io.StringIO(made.table.to_csv(index=False)), dtype=str, keep_default_na=False))
     both = (compared(Results(table, Path()), CompareConfig(**settings)) for table in (made.table, published))
     (comparison,), (again,) = (found.values() for found in both)
-    said, said_again = (
-        [*sentences(one), headline(one), *findings(one), *caveats(one)] for one in (comparison, again)
-    )
+    said, said_again = ([*sentences(one), headline(one), *findings(one), *caveats(one)] for one in (comparison, again))
     assert said_again == said
     return comparison
 

@@ -25,12 +25,12 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
+from poslab.comparison.claims import ALL, claims_file, read_claims
 from processes import PRELOADED, run_process
 from runs_to_compare import SUMMARY, change_config, change_summary, compare
 from runs_to_resume import assert_same_weights
 
 from hydra_plugins.poslab_sweeper.sweeper import overrides_of_jobs
-from poslab.comparison.claims import ALL, claims_file, read_claims
 from poslab.config.corpora import fingerprint
 from poslab.config.fields import NOT_IDENTITY
 from poslab.config.files import CONFIGS
