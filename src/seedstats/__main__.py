@@ -118,7 +118,7 @@ def _value(name: str, text: str) -> object:
     try:
         number = _NUMBERS[name](text) if name in _NUMBERS else 1
     except ValueError:
-        raise BadSetting(name, text, "must be a number") from None
+        raise BadSetting(name, text, f"must be a {'whole ' if _NUMBERS[name] is int else ''}number") from None
     if not number > 0:
         raise BadSetting(name, text, "must be above 0")
     return number if name in _NUMBERS else text

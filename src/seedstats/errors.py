@@ -13,7 +13,8 @@ class BadSetting(ValueError):
 
     def __init__(self, option: str, value: object, problem: str) -> None:
         self.option, self.value, self.problem = option, value, problem
-        super().__init__(" ".join(f"{option}={value}: {problem}".splitlines()))
+        given = "=".join(filter(None, [option, str(value)]))
+        super().__init__(" ".join(f"{given}: {problem}".removeprefix(": ").splitlines()))
 
 
 def suggestion(name: str, choices: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+import numpy as np
 import pandas as pd
 
 from seedstats.errors import BadTable
@@ -22,8 +23,9 @@ class Group:
 
     label: the name, and the settings that distinguish it from others of that name. settings: as typed. known: the
     values by metric and length, in the table's order. stretches: by metric, the values of passages of the text, a
-    column for each seed and a row for each (stretch, document, tokens), 0 or 1 where those aren't known. diverged:
-    seeds of runs that did. folders: of the finished runs, by seed, where the table has them.
+    column for each seed and a row for each (stretch, document, tokens), 0 or 1 where those aren't known. signs: by
+    metric, the factor that makes lower values better, where that is known. diverged: seeds of runs that did. folders:
+    of the finished runs, by seed, where the table has them.
     """
 
     label: str
@@ -32,7 +34,7 @@ class Group:
     settings: dict[str, str]
     known: Mapping[tuple[str, int | None], BySeed]
     stretches: Mapping[str, pd.DataFrame]
-    lower_is_better: frozenset[str]
+    signs: Mapping[str, int]
     diverged: Sequence[int]
     folders: Mapping[int, str]
 
@@ -124,7 +126,9 @@ def groups_of(rows: pd.DataFrame, metric: Metric) -> tuple[list[Group], SeedPlan
     for (name, *values), of_group in rows.groupby(["name", *names], sort=False):
         has = {key: value for key, value in zip(names, values, strict=True) if value != ""}
         members[name, tuple(has.items())] = of_group
-    lower = frozenset(rows.loc[rows["better"] == "lower", "metric"])
+    directed = rows[rows["better"] != ""]
+    signs = dict(zip(directed["metric"], np.where(directed["better"] == "lower", 1, -1).tolist(), strict=True))
+    signs |= {metric.name: metric.sign}  # the table may leave the direction to be typed
     groups, seeds, diverged = [], {}, {}
     for (name, settings), of_group in members.items():
         label = " ".join([name, *distinguishing(dict(settings), [dict(of) for same, of in members if same == name])])
@@ -137,7 +141,7 @@ def groups_of(rows: pd.DataFrame, metric: Metric) -> tuple[list[Group], SeedPlan
         if (metric.name, metric.length) in known:
             finished = compared[compared["status"] == FINISHED]
             folders = {seed: of for seed, of in zip(finished["seed"], finished["folder"], strict=True) if of}
-            groups.append(Group(label, name, metric, dict(settings), known, stretches, lower, gone, folders))
+            groups.append(Group(label, name, metric, dict(settings), known, stretches, signs, gone, folders))
     if not groups:
         raise BadTable("no finished run to compare, but for seeds that diverged as well")
     labels, found = list(seeds), {group.label for group in groups}

@@ -62,12 +62,11 @@ class Report:
 
     def write(self, folder: Path, table: pd.DataFrame) -> Path:
         """Write report.html, report.md, results.csv and figures/ into `folder`, over an earlier report there, and
-        return report.html. table: all answers are from it."""
+        return report.html. table: all answers are from it; what it doesn't say of directions is added."""
         write_report(folder, self.title, self.blocks)
-        for section in self.sections:  # a direction that was typed, so that the table can be compared by itself
-            metric = section.comparison.metric
-            rows = (table["data"] == section.title) & (table["metric"] == metric.name)
-            table = table.assign(better=table["better"].mask(rows, "higher" if metric.higher_is_better else "lower"))
+        metrics = [section.comparison.metric for section in self.sections]
+        typed = table["metric"].map({of.name: "higher" if of.higher_is_better else "lower" for of in metrics})
+        table = table.assign(better=table["better"].where(table["better"] != "", typed.fillna("")))
         table.to_csv(folder / "results.csv", index=False, encoding="utf-8", errors="replace")
         return folder / "report.html"
 

@@ -320,11 +320,13 @@ def chosen(groups: Sequence[Group], by: str | None) -> dict[str, Group]:
 
     Only groups with the fewest diverged seeds are candidates, and only seeds count that all groups of the name have,
     where there are such. Versions of edited code are no settings that one could choose: the first has most runs.
-    Raises BadSetting for a metric that no group has.
+    Raises BadSetting for a metric that no group has, or whose direction isn't known.
     """
     names = dict.fromkeys(name for group in groups for name, _ in group.known)
     if by is not None and by not in names:
         raise BadSetting("chosen_by", by, f"there is no such metric; {suggestion(by, names)}")
+    if by is not None and by not in groups[0].signs:
+        raise BadSetting("chosen_by", by, "the table doesn't say which is better, lower or higher")
     return {name: _chosen(of, by) for name, of in by_name(groups).items()}
 
 
@@ -335,7 +337,7 @@ def _chosen(groups: Sequence[Group], by: str | None) -> Group:
     choosing = [_at_some_length(group, by) for group in groups]
     known = all(choosing)
     values = choosing if known else [group.values for group in groups]
-    sign = (1 if by in groups[0].lower_is_better else -1) if known else metric.sign
+    sign = groups[0].signs[by] if known and by else metric.sign
     common = set.intersection(*map(set, values))
 
     def badness(place: int) -> tuple[int, float]:

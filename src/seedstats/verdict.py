@@ -277,7 +277,10 @@ def _with_values(claim: Claim, groups: Sequence[Group]) -> tuple[Claim, _Meant]:
 
 def _of_two(claim: Claim, meant: _Meant, comparison: Comparison) -> list[Part]:
     """Return the tests of a claim on two groups. Raises LookupError, with the reason, if runs are missing."""
-    sign = 1 if meant[0] in comparison.groups[0].lower_is_better else -1
+    signs = comparison.groups[0].signs
+    if meant[0] not in signs and not claim.equal:
+        raise BadSetting("metric", meant[0], "the table doesn't say which is better, lower or higher")
+    sign = signs.get(meant[0], 1)
     option = "better" if claim.better else "equal" if claim.equal else "of"
     names = [f"{name} {level}".strip() for level in claim.between or [""] for name in claim.pair]
     members = [_group(name, option, comparison) for name in names]
@@ -373,7 +376,7 @@ def _values(meant: _Meant, group: Group, worst: float) -> dict[int, float]:
 def _estimate(meant: _Meant, group: Group) -> Estimate | None:
     """Return the mean of the group's finished seeds with its interval."""
     values = [x for x in _values(meant, group, math.inf).values() if math.isfinite(x)]
-    proportion = meant[0] not in group.lower_is_better and all(0 <= x <= 1 for x in values)
+    proportion = group.signs.get(meant[0]) != 1 and all(0 <= x <= 1 for x in values)
     return estimate(values, proportion=proportion) if values else None
 
 

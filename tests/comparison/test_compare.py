@@ -1,13 +1,11 @@
 """What a comparison says of runs whose truth is known."""
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from paired_figures import differences
 from runs_to_compare import (
     change_summary,
     compare_folders,
@@ -20,53 +18,6 @@ from runs_to_compare import (
 )
 
 from poslab.errors import UserError
-
-
-def test_a_known_difference_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    losses = write_sweep(tmp_path, absolute=0.0, shaw=-0.08, t5=0.12)
-    folder = report_of(tmp_path)
-    found = differences(losses, "absolute")["shaw"]
-    assert found.n == 5
-    low, high = found.interval
-    better = (
-        f"shaw is better than absolute by {-found.mean:.3f} nats, at least {-high:.3f} and at most {-low:.3f}, n = 5"
-    )
-    assert low < -0.08 < high
-    page, markdown, screen = page_in(folder), (folder / "report.md").read_text(), capsys.readouterr().out
-    assert page.lists[0][0] == "best: shaw (95 % sure)"
-    assert page.lists[0][1] == better
-    assert page.lists[0][2].startswith("t5 is worse than absolute by 0.1")
-    assert f"- {better}\n" in markdown
-    assert f"- {better}\n" in screen
-    assert "can be shown" not in "".join([*page.lists[0], markdown, screen])
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_where_there_is_no_difference_none_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    losses = write_sweep(tmp_path, noise=0.03, absolute=0.0, shaw=0.0, t5=0.0)
-    folder = report_of(tmp_path)
-    found = differences(losses, "absolute")
-    assert max(abs(d.mean) for d in found.values()) > 0.002  # there is something to be taken in by
-    best, *answers = page_in(folder).lists[0]
-    assert re.fullmatch(r"best: not known, any of \w+, \w+, \w+ may be", best)
-    assert sorted(answer.split(" (")[0] for answer in answers) == [
-        f"No difference between {pos} and absolute can be shown with n = 5" for pos in ("shaw", "t5")
-    ]
-    text = (folder / "report.md").read_text() + capsys.readouterr().out
-    assert not re.search(r"(absolute|shaw|t5) is (better|worse) than", text + "".join(answers))
-
-
-def test_only_common_seeds_are_compared(tmp_path: Path) -> None:
-    for seed in (1, 2, 3):
-        write_run(tmp_path, "absolute", seed, 4.0 + seed)
-        write_run(tmp_path, "shaw", seed + 2, 3.9 + seed + 2)
-    found = compare_folders(tmp_path).differences["shaw"]
-    assert (found.n, found.mean) == (1, pytest.approx(-0.1))
-    (said,) = sentences(compare_folders(tmp_path))
-    shown = "No difference between shaw and absolute can be shown"
-    assert said == f"{shown}: 4 of 5 seeds are missing (1, 2, 4, 5); so far -0.100 nats, n = 1"
-    (said,) = sentences(compare_folders(*tmp_path.glob("absolute-seed[12]"), *tmp_path.glob("shaw-seed4")))
-    assert said == "shaw and absolute have no seed in common"
 
 
 def test_baseline(tmp_path: Path) -> None:
@@ -104,34 +55,11 @@ def one_run_each(
     return of_checkpoints(root)
 
 
-def test_one_run_each_says_something_of_the_text(tmp_path: Path) -> None:
-    (said,) = one_run_each(tmp_path, -0.1, 0.2)
-    numbers = r"by 0\.1\d* nats \[0\.0\d+, 0\.1\d+\]"
-    assert re.fullmatch(
-        rf"on 33 stretches of the validation text, which chose them, the checkpoints of t5 and absolute differ: "
-        rf"t5's is better {numbers}; another seed may reverse this",
-        said,
-    )
-
-
-def test_stretches_of_a_test_part_are_called_so(tmp_path: Path) -> None:
-    one_run_each(tmp_path, -0.1, 0.2)
-    for name in ("absolute-seed1", "t5-seed1"):
-        change_summary(tmp_path / name, test_tokens=641, test_loss=4.0)
-    (said,) = of_checkpoints(tmp_path)
-    assert said.startswith("on 40 stretches of the test text, the checkpoints of")
-
-
 def test_one_run_each_on_documents(tmp_path: Path) -> None:
     ends = list(range(24, 640, 24))
     (said,) = one_run_each(tmp_path, -0.1, 0.2, ends=ends)
     assert said.startswith("on 23 stretches of the validation text, which chose them, the checkpoints of")
     assert one_run_each(tmp_path / "one_is_long", -0.1, 0.2, ends=ends[15:]) == []
-
-
-def test_one_run_each_whose_losses_are_alike(tmp_path: Path) -> None:
-    (said,) = one_run_each(tmp_path, 0.0, 0.2)
-    assert "checkpoints of t5 and absolute can't be told apart: " in said
 
 
 def evaluate_both(root: Path, losses: list[float], other: list[float]) -> None:
@@ -159,26 +87,12 @@ def test_checkpoints_are_compared_only_of_one_run_each_on_the_same_text(
     assert of_checkpoints(tmp_path, allow_differences=True) == []
 
 
-@pytest.mark.parametrize("loss", [3.9, 4.1])
-def test_a_figure_and_the_text_never_say_better_and_worse_of_one_pair(loss: float, tmp_path: Path) -> None:
-    """The stretches say that t5 is better, whatever the figure says."""
-    said = " ".join([*one_run_each(tmp_path, -0.1, 0.2, loss), *sentences(compare_folders(tmp_path))])
-    assert ("better" in said, "worse" in said) == (loss < 4, loss > 4)
-    assert ("differ in the other direction (-0.1" in said) == (loss > 4)
-
-
 def test_runs_that_are_judged_by_other_tokens_share_no_references(tmp_path: Path) -> None:
     write_run(tmp_path, "absolute", 1, 7.0, untrained_losses={"bigram": 5.4})
     write_run(tmp_path, "t5", 1, 7.1, untrained_losses={"bigram": 5.5})
     comparison = compare_folders(tmp_path)
     assert comparison.untrained == {}
     assert "hardly trained" not in sentences(comparison)[0]
-
-
-def test_one_scheme_alone(tmp_path: Path) -> None:
-    write_run(tmp_path)
-    only = "only absolute is here (n = 1), so there is nothing to compare it with"
-    assert sentences(compare_folders(tmp_path)) == [only]
 
 
 @pytest.mark.usefixtures("no_figures")

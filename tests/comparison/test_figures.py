@@ -3,18 +3,8 @@
 from pathlib import Path
 
 import pytest
-from runs_to_compare import compare_folders, write_run, write_task_run
-
 from poslab.comparison.figures import front, styles_of, trade_off_figure
-
-
-def test_two_groups_never_look_alike() -> None:
-    labels = [f"scheme {number}" for number in range(30)]
-    styles = styles_of(labels, baseline="scheme 3")
-    seen = ("color", "marker", "linestyle")
-    assert len({tuple(styles[label][name] for name in seen) for label in labels}) == 30
-    assert styles_of(labels[::-1])["scheme 7"] == styles["scheme 7"]
-    assert [label for label in labels if "(baseline)" in styles[label]["label"]] == ["scheme 3"]
+from runs_to_compare import compare_folders, write_run, write_task_run
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,10 @@
 import json
 import math
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from paired_figures import differences
+from poslab.comparison.answers import answers
 from runs_to_compare import (
     change_config,
     change_summary,
@@ -25,121 +21,9 @@ from runs_to_compare import (
 )
 
 from poslab.commands.compare import run_comparison
-from poslab.comparison.answers import answers
 from poslab.config.scripts import CompareConfig
 from poslab.errors import UserError
-from poslab.metric import EXACT, Metric, loss_metric
 from poslab.runs.plan import PLAN, add_to_plan, read_plan
-from poslab.statistics.findings import finding
-from poslab.statistics.paired import Difference
-
-SEEDS = range(1, 9)
-NATS = loss_metric(None)
-Values = dict[str, dict[int, float]]
-
-
-def sentence(first: str, second: str, difference: Difference, metric: Metric = NATS) -> str:
-    return str(finding(first, second, difference, metric))
-
-
-def claims(values: Values, planned: Mapping[str, range] | None = None, family: int = 0) -> set[tuple[str, bool]]:
-    """(group, whether it is lower than the baseline) of each claim."""
-    found = differences(values, "base", planned=planned, family=family)
-    return {(name, d.leaning < 0) for name, d in found.items() if d.significant}
-
-
-def simulated(seed: int, effects: Mapping[str, float], seeds: range = SEEDS, heavy: bool = False) -> Values:
-    """Differences of 0.01 nats and more stand out, with heavy tails not always."""
-    generator = np.random.default_rng(seed)
-    of_seed = generator.normal(4, 0.1, len(seeds))
-    draw = (lambda n: generator.standard_t(2, n)) if heavy else generator.standard_normal
-    of_groups = {name: of_seed + effect + 0.01 * draw(len(seeds)) for name, effect in effects.items()}
-    return {name: dict(zip(seeds, map(float, losses), strict=True)) for name, losses in of_groups.items()}
-
-
-EFFECTS = {"base": 0.0, "much": -0.05, "little": -0.012, "none": 0.0, "worse": 0.012}
-
-
-@settings(max_examples=120, deadline=None)
-@given(
-    st.integers(0, 10**6),
-    st.booleans(),
-    st.sets(st.tuples(st.sampled_from(sorted(EFFECTS)), st.sampled_from(SEEDS)), min_size=1),
-    st.booleans(),
-)
-def test_no_claim_comes_of_runs_that_are_gone(
-    seed: int, heavy: bool, lost: set[tuple[str, int]], with_plan: bool
-) -> None:
-    """Whichever are deleted; without a plan, of those that leave a trace: a group, and each seed in some group."""
-    values = simulated(seed, EFFECTS, heavy=heavy)
-    left = {name: {s: x for s, x in of.items() if (name, s) not in lost} for name, of in values.items()}
-    there = {name: of for name, of in left.items() if of or name == "base"}
-    if not with_plan and (len(there) < len(values) or set().union(*left.values()) != {*SEEDS}):
-        return
-    planned = dict.fromkeys(there, SEEDS)
-    assert claims(there, planned, len(EFFECTS) - 1) <= claims(values)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.integers(0, 10**6),
-    st.booleans(),
-    st.sampled_from(sorted(set(EFFECTS) - {"base"})),
-    st.sets(st.sampled_from(SEEDS), min_size=1),
-)
-def test_a_seed_that_diverges_makes_no_claim_for_its_group_nor_on_others(
-    seed: int, heavy: bool, name: str, diverged: set[int]
-) -> None:
-    values = simulated(seed, EFFECTS, heavy=heavy)
-    after = values | {name: values[name] | dict.fromkeys(diverged, math.inf)}
-    assert claims(after) - {(name, False)} <= claims(values)
-
-
-def test_survivors_alone_claim_nothing() -> None:
-    """Three seeds that are clearly better, and one that diverged."""
-    values = simulated(1, {"base": 0.0, "shaw": -0.21}, range(1, 5))
-    values["shaw"][4] = math.inf
-    d = differences(values, "base")["shaw"]
-    assert (d.n, d.significant, d.p_value) == (3, False, 14 / 16)
-
-
-def test_a_group_that_diverges_often_is_worse() -> None:
-    values = simulated(1, {"base": 0.0, "shaw": -0.02})
-    values["shaw"] |= dict.fromkeys(SEEDS, math.inf)
-    d = differences(values, "base")["shaw"]
-    assert (d.mean, d.n, d.p_value) == (None, 0, 2 / 2**8)
-    assert sentence("shaw", "base", d) == "shaw is worse than base: of shaw, 8 of 8 seeds diverged"
-    assert sentence("base", "shaw", d.reversed) == "base is better than shaw: of shaw, 8 of 8 seeds diverged"
-    shares = {"base": dict.fromkeys(SEEDS, 0.0), "shaw": dict.fromkeys(SEEDS, -math.inf)}
-    assert sentence("shaw", "base", differences(shares, "base", proportion=True)["shaw"], metric=EXACT).startswith(
-        "shaw is worse"
-    )
-
-
-def test_holm_s_family_is_the_planned_one() -> None:
-    """Where runs of another scheme are damaged, p = 0.03 of two comparisons does not become that of one."""
-    values = simulated(3, {"base": 0.0, "t5": 0.0, "shaw": 0.0})
-    values["t5"] = {seed: values["base"][seed] + (1 if seed % 2 else -1) * 0.01 - 0.0103 for seed in SEEDS}
-    both = differences(values, "base")["t5"]
-    alone = differences({name: values[name] for name in ("base", "t5")}, "base")["t5"]
-    assert alone.p_value < 0.05 < both.p_value
-    lost = {"base": values["base"], "t5": values["t5"], "shaw": {1: values["shaw"][1]}}
-    assert differences(lost, "base", planned={"shaw": SEEDS})["t5"].p_value == pytest.approx(2 * alone.p_value)
-    assert differences({k: lost[k] for k in ("base", "t5")}, "base", family=2)["t5"].p_value == 2 * alone.p_value
-
-
-def test_simulated_false_claims_with_diverged_seeds() -> None:
-    """Of equal schemes, each of whose runs diverges with the same chance, at most 5 % are claimed to differ."""
-    generator, false, count = np.random.default_rng(7), 0, 200
-    for repetition in range(count):
-        values = simulated(repetition, {"base": 0.0, "other": 0.0}, range(1, 11))
-        for of_group in values.values():
-            of_group |= {seed: math.inf for seed in of_group if generator.random() < 0.2}
-        false += bool(claims(values))
-    assert false <= count * 0.05 + 2 * (count * 0.05 * 0.95) ** 0.5
-
-
-# Folders
 
 
 @pytest.fixture

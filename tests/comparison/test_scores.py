@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from common import compose_config
+from poslab.comparison.compare import Comparison
 from runs_to_compare import (
     change_config,
     change_summary,
@@ -20,11 +21,7 @@ from runs_to_compare import (
     write_task_run,
 )
 
-from poslab.comparison.compare import Comparison
-from poslab.comparison.figures import scores_panel, styles_of
-from poslab.comparison.scores import Score
 from poslab.errors import SettingError, UserError
-from poslab.metric import loss_metric
 from poslab.sweep import sweep
 from poslab.sweep.job_list import Job
 
@@ -64,50 +61,9 @@ def test_a_task_is_compared_by_what_is_exact_beyond_its_range(tmp_path: Path) ->
     assert sentences(turned) == [f"absolute is worse than shaw by {numbers}, n = 8"]
 
 
-def test_the_figure_of_runs_shows_the_metric(tmp_path: Path) -> None:
-    comparison = compared(tmp_path, ("absolute", BASE), ("shaw", SHAW))
-    left, right = scores_panel(comparison, styles_of(["absolute", "shaw"], "absolute")).figure.axes
-    assert left.get_xlabel() == "exact at 20, share of the examples"
-    assert right.get_xlabel() == "difference from absolute, share of the examples"
-    assert sorted(left.lines[0].get_xdata()) == sorted(BASE)  # the worst stands below
-    assert left.get_xlim() == (-0.03, 1.03)
-
-
-def test_metric_and_length_can_be_chosen(tmp_path: Path) -> None:
-    comparison = compared(tmp_path, ("absolute", BASE), ("shaw", SHAW), length=40)
-    assert comparison.groups[0].values[1] == SHAW[0] / 4
-    assert str(compare_folders(tmp_path, metric="accuracy").score) == "accuracy at 20"
-    by_loss = compare_folders(tmp_path, metric="loss")
-    assert (str(by_loss.score), by_loss.groups[0].values[1]) == ("loss", 4.0)
-    assert sentences(by_loss) == ["shaw and absolute were equal in each of 8 seeds"]
-
-
-def test_two_schemes_that_get_nothing_right_are_told_so(tmp_path: Path) -> None:
-    comparison = compared(tmp_path, ("absolute", [0.0] * 3), ("shaw", [0.0] * 3))
-    (said,) = sentences(comparison)
-    assert said == "shaw and absolute were equal in each of 3 seeds; both have 0.000 exact at 20 in all"
-
-
 def test_without_lengths_beyond_the_range_the_longest_counts(tmp_path: Path) -> None:
     write_task_run(tmp_path, "shaw", 1, {5: 0.5, 10: 0.25})
     assert str(compare_folders(tmp_path).score) == "exact at 10"
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (
-            {"metric": "exat"},
-            "metric=exat: there is no such metric; did you mean exact? valid: exact, accuracy, last validation loss",
-        ),
-        ({"length": 30}, "length=30: exact is known at 10, 20, 40"),
-        ({"metric": "loss", "length": 20}, "length=20: last validation loss is of the whole run, at no length"),
-    ],
-)
-def test_what_no_run_has_is_refused_with_what_they_have(settings: dict, words: str, tmp_path: Path) -> None:
-    write_task(tmp_path, absolute=BASE[:2], shaw=SHAW[:2])
-    with pytest.raises(SettingError, match=re.escape(words)):
-        compare_folders(tmp_path, **settings)
 
 
 def test_a_text_has_its_loss_and_nothing_else(tmp_path: Path) -> None:
@@ -187,54 +143,6 @@ def three(written: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
-def test_each_task_and_text_is_compared_by_itself(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (three / "photos").mkdir()
-    folder = report_of(three)
-    page, text, screen = page_in(folder), (folder / "report.md").read_text(), capsys.readouterr().out
-    assert page.lists[0] == [
-        "copy: best: shaw (98.33 % sure); each is better than absolute: shaw (1 of 1)",
-        "sort: best: one of absolute, t5 (98.33 % sure); not shaw; each is worse than absolute: shaw (1 of 2); "
-        "no difference from absolute can be shown of: t5 (1 of 2)",
-        "the-verdict.txt: best: shaw (98.33 % sure); each is better than absolute: shaw (1 of 1)",
-    ]
-    copied, sorted_, of_text = page.lists[1], page.lists[2], page.lists[3]
-    assert copied[1].startswith("shaw is better than absolute by 0.63 of the examples, at least 0.")
-    assert sorted(answer.split(" by ")[0] for answer in sorted_[1:-1]) == [
-        "shaw is worse than absolute",
-        "t5 and absolute were equal in each of 8 seeds",
-    ]
-    assert of_text[1].startswith("shaw is better than absolute by 0.1")
-    for answer in [*copied, *sorted_, *of_text]:
-        assert f"- {answer}\n" in text
-        assert f"- {answer}\n" in screen
-    alone = compare_folders(three / "copy").differences["shaw"]
-    shaw = schemes_in(folder)[1]
-    # Holm's family is the page: of its four comparisons this one has the second lowest p-value.
-    assert (shaw[0], shaw[7], alone.comparisons) == ("shaw", f"{3 * alone.p_value:.2g}", 1)
-    for title in ("copy", "sort", "the-verdict.txt"):
-        assert f"\n## {title}\n" in text
-    html = (folder / "report.html").read_text()
-    ids = re.findall(r' id="([^"]*)"', html)
-    assert len(set(ids)) == len(ids)
-    assert {link[1:] for link in page.sources if link.startswith("#")} <= set(ids)
-    assert html.count("photos: no run in it") == 1
-    assert pd.read_csv(folder / "results.csv")["folder"].nunique() == 16 + 24 + 10
-
-
-@pytest.mark.usefixtures("no_figures", "blank_pictures")
-def test_what_holds_in_every_one_of_a_few_seeds_is_said_and_not_claimed(tmp_path: Path) -> None:
-    write_task(tmp_path, "copy", absolute=BASE[:3], shaw=SHAW[:3], t5=[0.1, 0.0, 0.0], nope=[0.3, 0.0, 0.1])
-    write_task(tmp_path, "sort", absolute=BASE[:3], shaw=BASE[:3])
-    assert page_in(report_of(tmp_path)).lists[0] == [
-        "copy: best: not known, any of shaw, absolute, nope, t5 may be; "
-        "no difference from absolute can be shown of: shaw, nope (2 of 3); "
-        "worse than absolute in every seed, too few to claim it: t5 (1 of 3)",
-        "sort: best: not known, any of absolute, shaw may be; "
-        "no difference from absolute can be shown of: shaw (1 of 1)",
-    ]
-
-
-@pytest.mark.usefixtures("no_figures", "blank_pictures")
 def test_within_one_task_runs_may_differ_in_nothing_but_the_scheme(three: Path) -> None:
     change_summary(three / "sort" / "shaw-seed2", steps=2000)
     with pytest.raises(UserError, match=r"^sort: the runs differ in more than the scheme, .*: steps: 1000 "):
@@ -276,9 +184,3 @@ def test_a_sweeps_table_says_how_a_task_went(tmp_path: Path, capsys: pytest.Capt
     table = capsys.readouterr().out
     assert "exact 1.000 at 10, 0.500 at 20" in table
     assert "3.2500" in table
-
-
-def test_small_figures_keep_their_digits() -> None:
-    score = Score(loss_metric(None), "test loss")
-    told = {1.2e-7: "+1.2e-07", -4.9e-5: "-4.9e-05", 5.1e-5: "+0.0001", 0.0: "+0.0000", 4.0: "+4.0000"}
-    assert {value: score.text(value, "+") for value in told} == told

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from common import SMOKE
+from poslab.comparison.seeds_and_text import stretches_of
+from poslab.statistics.text import seeds_and_text
 from runs_to_compare import (
     change_summary,
     compare_folders,
@@ -15,13 +17,10 @@ from runs_to_compare import (
     report_of,
     write_evaluation,
     write_run,
-    write_sweep,
 )
 
-from poslab.comparison.seeds_and_text import stretches_of
 from poslab.evaluation.files import evaluate_run
 from poslab.runs.evaluation import read_evaluation
-from poslab.statistics.text import FEWEST_BLOCKS, seeds_and_text
 
 TOKENS = 533
 
@@ -66,35 +65,6 @@ def test_a_claim_says_for_which_seeds_and_text_it_holds(tmp_path: Path, capsys: 
     assert by_label["absolute"]["interval, seeds and text"] == ""
 
 
-def test_other_text_has_a_correction_of_its_own(tmp_path: Path) -> None:
-    """Over the whole family, also those that were not evaluated."""
-    write_pair(tmp_path, of_text=0.1)
-    alone = compare_folders(tmp_path).over_text
-    write_sweep(tmp_path, shaw=0.0, rope=0.0)
-    for folder in [*tmp_path.glob("shaw-*"), *tmp_path.glob("rope-*")]:
-        write_evaluation(folder)
-    found = compare_folders(tmp_path).over_text
-    assert found.keys() == {"t5"}
-    assert found["t5"].p_value == pytest.approx(3 * alone["t5"].p_value)
-    assert found["t5"].comparisons == 3
-
-
-def test_the_same_difference_everywhere_is_no_certainty(tmp_path: Path) -> None:
-    """Nothing that was trained differs by as much in every token."""
-    for seed in (1, 2, 3):
-        for pos, shift in {"absolute": 0.0, "t5": 0.123}.items():
-            losses = np.full(TOKENS, 4.0 + 0.1 * seed) - shift
-            write_evaluation(write_run(tmp_path, pos, seed, float(losses[0])), losses)
-    assert compare_folders(tmp_path).over_text == {}
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_a_short_text_says_nothing_of_other_text(tmp_path: Path) -> None:
-    write_pair(tmp_path, of_text=0.05, tokens=16 * FEWEST_BLOCKS - 1)
-    unknown = "; of other text nothing is known, as too few of its stretches are independent"
-    assert claim_in(tmp_path).endswith(unknown)
-
-
 @pytest.mark.usefixtures("no_figures")
 def test_documents_are_what_is_drawn_of_a_text(tmp_path: Path) -> None:
     """The interval is that of seeds and documents, however much they differ within; of few nothing is said."""
@@ -120,19 +90,6 @@ def test_other_parts_of_a_text_say_nothing_of_other_text(tmp_path: Path) -> None
     for folder in tmp_path.glob("t5-*"):
         change_summary(folder, test_tokens=77)
     assert "text" not in claim_in(tmp_path, allow_differences=True)
-
-
-@pytest.mark.parametrize("lost", ["absolute-seed2", "t5-seed5", "shaw-seed1"])
-def test_nothing_is_shown_for_other_text_because_a_run_is_gone(lost: str, tmp_path: Path) -> None:
-    """Of the pair nothing is said any more, of others no more than before."""
-    write_pair(tmp_path, of_text=0.1)
-    write_sweep(tmp_path, shaw=0.1)
-    before = {label: d.p_value for label, d in compare_folders(tmp_path).over_text.items()}
-    assert before.keys() == {"t5"}
-    shutil.rmtree(tmp_path / lost)
-    found = compare_folders(tmp_path).over_text
-    assert all(d.p_value >= before[label] for label, d in found.items())
-    assert found.keys() == ({"t5"} if lost.startswith("shaw") else set())
 
 
 @pytest.mark.parametrize("limit", ["null", 3])

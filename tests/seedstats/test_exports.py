@@ -34,7 +34,7 @@ GERMAN = "name;seed;value\r\na;1;0,93\r\na;2;0,95\r\nb;1;0,9\r\nb;2;1\r\n"
     "content",
     [
         COMMAS,
-        gzip.compress(COMMAS.encode()),
+        gzip.compress(COMMAS.encode(), mtime=0),
         COMMAS.replace(",", ";"),
         COMMAS.replace(",", ", ").replace("a,", '"a",'),
         ",name,seed,value\n0,a,1,0.93\n1,a,2,0.95\n2,b,1,0.9\n3,b,2,1\n",  # as pandas writes it with its row numbers

@@ -1,0 +1,115 @@
+"""The report of a comparison: its page, files and figures."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure as Drawing
+from tables import BASE, SHARE, SHAW, losses, reference, rows, said, table_of
+
+from seedstats import compare, read_table, report
+from seedstats.figures import scores_figure, styles_of
+from seedstats.page import terminal
+from seedstats.page.blocks import Bullets, Figure, Text
+from seedstats.reporting import Report
+from seedstats.section import Section
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    """Two tasks and a text."""
+    of_copy = [
+        rows({name: [share / part for share in of] for name, of in (("absolute", BASE), ("shaw", SHAW))}, SHARE,
+             data="copy", length=length)
+        for length, part in ((20, 1), (40, 4))
+    ]  # fmt: skip
+    of_sort = rows({"absolute": SHAW, "shaw": BASE, "t5": SHAW}, SHARE, data="sort", length=20)
+    return table_of(*of_copy, of_sort, rows(losses(absolute=0.0, shaw=-0.1), data="a text"))
+
+
+@pytest.fixture(scope="module")
+def folder(table: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return report(compare(table), tmp_path_factory.mktemp("report") / "new", table).parent
+
+
+def test_each_kind_of_data_has_its_section_below_all_answers(folder: Path, table: pd.DataFrame) -> None:
+    text, html = (folder / "report.md").read_text(), (folder / "report.html").read_text()
+    one, other, of_text = compare(table).values()
+    answers = [line.removeprefix("- ") for line in text.splitlines() if line.startswith("- ")][:3]
+    assert [re.sub(r"\d\.\d+|\[.*?\]", "#", answer) for answer in answers] == [
+        "copy: shaw is best: # of the examples better than absolute #, 8 seeds.",
+        "sort: Best is absolute or t5, which can't be told apart; not shaw.",
+        "a text: shaw is best: # nats better than absolute #, 5 seeds.",
+    ]
+    for title, comparison in (("copy", one), ("sort", other), ("a text", of_text)):
+        section = text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+        assert all(f"- {sentence}\n" in section for sentence in said(comparison))
+        assert "for all 4 comparisons of this page" in section
+    assert "Values: exact at 20, share of the examples; higher is better." in text
+    ids = re.findall(r' id="([^"]*)"', html)
+    assert len(set(ids)) == len(ids)
+    links = re.findall(r'href="#([^"]*)"', html)
+    assert len(links) == 3
+    assert {*links} <= {*ids}
+
+
+def test_the_published_table_says_the_same(folder: Path, table: pd.DataFrame, tmp_path: Path) -> None:
+    """Its results.csv gives the same report, and itself again."""
+    again = report(compare(read_table(folder / "results.csv")), tmp_path, read_table(folder / "results.csv"))
+    assert again == tmp_path / "report.html"
+    for name in ("results.csv", "report.md", "report.html"):
+        assert (tmp_path / name).read_text() == (folder / name).read_text()
+    names = ["a_text_results.svg", "copy_results.svg", "sort_results.svg"]
+    assert sorted(file.name for file in (folder / "figures").iterdir()) == names
+
+
+def test_a_report_of_one_comparison_begins_with_its_answer() -> None:
+    (one,) = compare(table_of(rows(losses(absolute=0.0, t5=-0.1)), reference("bigram", 3.0))).values()
+    drawing = Figure("results", "More", "Of it.", Drawing())
+    section = Section("text", one, "Of the last step.", ["trained briefly"], {"size": {"t5": "12"}}, figures=[drawing],
+                      notes=["a note"], sources=[Text("How to repeat it.")])  # fmt: skip
+    whole = Report([section], command="python -m seedstats", left_out=["no runs"], across=[drawing])
+    assert whole.blocks[0].text.startswith("t5 is best: ")
+    names = [block.name for block in whole.blocks if isinstance(block, Figure)]
+    assert sorted(names) == ["results", "results_", "results__"]
+    texts = "\n".join(map(str, whole.blocks))
+    for words in ("Of the last step.", "a note", "How to repeat it.", "python -m seedstats", "no runs"):
+        assert words in texts
+    caveats = next(block.items for block in whole.blocks if isinstance(block, Bullets) and block.kind == "caveat")
+    assert caveats == ["t5, absolute are worse than the bigram (3.0000)", "trained briefly"]
+    table = section.table
+    assert (table.columns[-1], [row[-1] for row in table.rows]) == ("size", ["12", "n/a"])
+    lines = terminal.page(whole.on_screen).splitlines()
+    assert lines[0] == whole.blocks[0].text
+    assert lines[1].split() == ["n", "loss", "95", "%", "interval", "difference", "95", "%", "interval,", "all", "at",
+                                "once", "p", "(Holm)"]  # fmt: skip
+    assert [line.split()[0] for line in lines[2:5]] == ["t5", "absolute", "(bigram)"]
+    assert lines[6:] == [f"- {said(one)[0]}", *(f"  caveat: {caveat}" for caveat in caveats)]
+
+
+# Figures
+
+
+def test_two_groups_never_look_alike() -> None:
+    labels = [f"name {number}" for number in range(30)]
+    styles = styles_of(labels, baseline="name 3")
+    seen = ("color", "marker", "linestyle")
+    assert len({tuple(styles[label][key] for key in seen) for label in labels}) == 30
+    assert styles_of(labels[::-1])["name 7"] == styles["name 7"]
+    assert [label for label in labels if "(baseline)" in styles[label]["label"]] == ["name 3"]
+
+
+def test_the_figure_of_runs_shows_differences_and_values() -> None:
+    """Each group in a row, the worst one below; proportions at their own scale, references as lines."""
+    (one,) = compare(table_of(rows({"absolute": BASE, "shaw": SHAW}, SHARE, length=20), reference(
+        "chance", 0.5, SHARE, length=20))).values()  # fmt: skip
+    differences, by_run = scores_figure(one).figure.axes
+    assert differences.get_xlabel() == "difference from absolute (better: right)"
+    assert by_run.get_xlabel() == "exact at 20, share of the examples"
+    assert sorted(by_run.lines[0].get_xdata()) == sorted(BASE)
+    assert by_run.get_xlim() == (-0.03, 1.03)
+    assert [text.get_text() for text in by_run.texts] == ["chance"]
+    (alone,) = compare(table_of(rows(losses(absolute=0.0)))).values()
+    (only,) = scores_figure(alone).figure.axes
+    assert only.get_xlabel() == "loss, nats per token"
