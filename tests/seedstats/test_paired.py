@@ -13,6 +13,7 @@ from scipy import stats
 
 from seedstats.statistics.counts import TwoCounts
 from seedstats.statistics.intervals import estimate
+from seedstats.statistics.outcomes import outcomes_of
 from seedstats.statistics.paired import FEWEST_SEEDS, Difference, paired, usual_sd
 
 pytestmark = pytest.mark.filterwarnings("error")  # degenerate inputs are dealt with before scipy or numpy complain
@@ -190,3 +191,15 @@ def test_equality_is_not_shown(gaps: list[float], planned: Iterable[int]) -> Non
     """Where the spread is not known, or a seed is missing or diverged."""
     groups = {"t5": by_seed(gaps), "absolute": by_seed([0.0] * len(gaps))}
     assert not differences(groups, "absolute", planned={"t5": [*planned]})["t5"].equal_within(0.2)
+
+
+# Missing and diverged seeds
+
+
+def test_outcomes_of_a_pair() -> None:
+    found = outcomes_of({1: 4.0, 2: math.inf, 3: math.inf}, {1: 3.0, 2: 4.0, 3: math.inf, 5: 1.0}, range(1, 6))
+    assert (found.planned, found.missing, found.diverged) == (5, (4, 5), (2, 1))
+    assert found.differences == (1.0, math.inf, 0.0)
+    assert found.reversed.differences == (-1.0, -math.inf, 0.0)
+    assert found.reversed.diverged == (1, 2)
+    assert (found.leaning, found.reversed.leaning) == (5.0, -5.0)

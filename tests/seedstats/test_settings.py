@@ -223,6 +223,13 @@ def test_names_are_compared_each_at_its_best_setting() -> None:
     assert compared(*SWEPT[:3], *diverged, *SWEPT[6:], chosen_by="validation loss").chosen == ["nope", "t5 rate=32"]
 
 
+def test_a_baseline_that_was_chosen_counts_as_often_as_it_could_have_been() -> None:
+    """As the best of two, which is compared with three others; and an effect of the other name is on the page."""
+    parts = [rows({"t5": [4.0, 4.1, 4.2], "nope": [4.1, 4.1, 4.3]}, rate=rate) for rate in (1, 2)]
+    assert compared(*parts).comparisons == 2 * 3 + 1
+    assert compared(*parts, baseline="t5 rate=1").comparisons == 3 + 1
+
+
 def test_default_and_chosen_stand_side_by_side() -> None:
     """At the compared length, and beyond."""
     found = tables(compared(*SWEPT, chosen_by="validation loss", defaults=DEFAULTS))["Default and chosen settings"]

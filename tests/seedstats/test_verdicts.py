@@ -13,7 +13,7 @@ import yaml
 from scipy import stats
 from tables import SHARE, losses, rows, table_of
 
-from seedstats import BadSetting, compare, report, verdicts
+from seedstats import BadSetting, compare, read_claims, read_table, report, verdicts
 from seedstats.claims import parse_claim
 from seedstats.page import terminal
 from seedstats.reporting import Report
@@ -22,6 +22,7 @@ from seedstats.statistics.permutation import seeds_to_claim
 from seedstats.table import checked
 from seedstats.verdict import Verdict, verdict_table
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 Shares = Mapping[str, Sequence[float | None] | Mapping[int, float | None]]
 
 
@@ -123,6 +124,18 @@ def test_of_losses_less_is_better() -> None:
     assert "one of 2 claims takes 6: go on with seed=1,2,3,4,5,6" in better.sentence
 
 
+def test_the_direction_is_that_of_the_table_or_of_the_comparison() -> None:
+    """A claim on a metric whose direction nobody has told is refused, but for equality."""
+    parts = [rows(losses(seeds=5, shaw=-0.5, t5=0.0), {"metric": metric}) for metric in ("loss", "time")]
+    one = compare(table_of(*parts), better="lower")
+    better, equal = "{better: shaw, than: t5, metric: %s}", "{equal: [shaw, t5], within: 1, metric: time}"
+    found = verdicts([parse_claim(yaml.safe_load(claim)) for claim in (better % "loss", equal)], one)
+    assert [verdict.said for verdict in found] == ["not shown", "not shown"]
+    assert (found[0].p_alone, found[1].p_alone) == (1 / 2**5, 1 / 2**5)
+    with pytest.raises(BadSetting, match=r"^claims\[0\]\.metric=time: the table doesn't say which is better"):
+        verdicts([parse_claim(yaml.safe_load(better % "time"))], one)
+
+
 def test_claims_without_runs() -> None:
     tables = [at(10, {"shaw": [1.0], "nope": [1.0]}), at(9, {"nope": [1.0]})]
     found = verdicts_on(tables, BETTER, "{name: shaw, at_least: 0.5, length: 9}")
@@ -215,6 +228,25 @@ def test_an_interaction_needs_all_four_runs_of_a_seed() -> None:
     assert (verdict.said, verdict.difference) == ("not shown", "")
     assert verdict.remarks == ["4 of 5 seeds agree", "1 of 5 seeds of shaw norm=rms diverged"]
     assert interaction_in(checked(table[~of_one])).remarks[0].startswith("1 of 5 seeds of shaw norm=layer and nope")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("cable", ["agrees", "agrees", "agrees", "undecided", "agrees"]),
+        ("huang_copy", ["agrees"] * 2),
+        ("huang_majority", ["agrees"] * 4),
+        ("huang_repeats", ["shown", *["not comparable"] * 2]),
+        ("nanogpt", ["agrees"]),
+        ("path_flip_flop", [*["not comparable"] * 12, "agrees"]),
+        ("zoology_mqar", ["the opposite shown", "not comparable"]),
+    ],
+)
+def test_published_tables(name: str, said: list[str]) -> None:
+    """As data/studies/published/README.md says."""
+    table = read_table(REPOSITORY / "data" / "studies" / "published" / name / "results.csv.gz")
+    claims = read_claims(REPOSITORY / "configs" / "claims" / "published" / f"{name}.yaml")
+    assert [one.said for one in verdicts(claims, compare(table))] == said
 
 
 ONES, THEIRS = [1.0, 1.0, 0.9995, 1.0, 1.0], "value: [1.0, 0.999, 1.0, 1.0, 0.9995], within: 0.01"
