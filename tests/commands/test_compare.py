@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from common import REPOSITORY, SMOKE, RunScript, assert_refused
-from runs_to_compare import SUMMARY, group_of, repeated, write_run
+from runs_to_compare import SUMMARY, repeated, runs_by_group, write_run
 
 from poslab.comparison.curves import read_curve
 from poslab.comparison.repeat import command_of
@@ -26,10 +26,10 @@ def test_a_single_run_and_two(tmp_path: Path, script: Callable[..., Any], monkey
     first, second = (write_run(tmp_path / "runs", pos, loss=loss) for pos, loss in (("absolute", 4.0), ("t5", 3.75)))
     code, out, _ = script(f"runs={first}")
     assert code == 0
-    assert "- only absolute is here (n = 1)" in out
+    assert "\nOnly absolute is here (1 seed): there is nothing to compare it with.\n" in out
     code, out, _ = script(f"runs=[{first},{second}]")
     assert code == 0
-    assert "- t5 was better than absolute by 0.250 nats in one run each; one run says nothing about chance" in out
+    assert "- t5 was better than absolute: 0.250 nats in one run each; one run says nothing about chance" in out
     monkeypatch.chdir(first)
     assert script("runs=.")[0] == 0
     reports = list(tmp_path.rglob("report.html"))
@@ -52,10 +52,9 @@ def test_the_runs_written_here_are_like_real_ones(trained: Callable[..., Path], 
     run = trained(*SMOKE, "pos=t5")
     real = json.loads((run / "summary.json").read_text())
     assert set(real) == set(SUMMARY)
-    ours, theirs = group_of(write_run(tmp_path, "t5", seed=2)), group_of(run)
-    assert ours.label == theirs.label == "t5"
-    assert set(ours.runs[0].config) == set(theirs.runs[0].config)
-    assert repeated(command_of(theirs)) == repeated(command_of(ours)) | {"seed": 1}
+    (ours,), (theirs,) = (runs_by_group(folder)["t5"] for folder in (write_run(tmp_path, "t5", seed=2), run))
+    assert set(ours.config) == set(theirs.config)
+    assert repeated(command_of([theirs])) == repeated(command_of([ours])) | {"seed": 1}
     real = read_curve(run)
     assert (len(real.train), len(real.validation)) == (6, 2)
 

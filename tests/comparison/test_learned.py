@@ -45,12 +45,12 @@ def test_weights_are_evaluated_and_drawn(models: dict[str, Path], capsys: pytest
         (run / "evaluation.json").unlink()
     folder = report_of(models["t5"].parent)
     shown = re.findall(r"figures/(\w+)\.svg", (folder / "report.md").read_text())
-    assert shown[:6] == ["losses", "trade_offs", "by_position", "by_length", "last", "attention"]  # and no empty curves
+    assert shown[:6] == ["results", "costs", "by_position", "by_length", "last", "attention"]  # and no empty curves
     assert {"learned_t5_bias", "learned_absolute_similarity"} <= set(shown[6:])
     out, err = capsys.readouterr()
     assert [line for line in err.splitlines() if "no loss curve" not in line] == []
-    assert "measuring 2 runs by length and position, which takes about 0:" in out
-    assert "on 33 stretches of the validation text, which chose them, the checkpoints of" in out
+    assert "measuring 2 runs by length and position, about 0:" in out
+    assert "\nnow     On 33 passages of the text, these two runs of t5 and absolute " in out
     evaluation = read_evaluation(models["t5"])
     assert 7 < evaluation.lengths[-1].sliding_loss < 8  # log of 1,417, as nothing was learned
     evaluated = {path: path.read_bytes() for path in models["t5"].parent.glob("*/evaluation.json")}
@@ -80,8 +80,8 @@ def test_a_damaged_evaluation(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (write_run(tmp_path, "t5") / "evaluation.json").write_text("{")
     folder = report_of(tmp_path)
     assert "t5-seed1 is not evaluated by length and position: " in capsys.readouterr().err
-    assert "t5-seed1 is not evaluated" in page_in(folder).lists[1][0]
-    assert "longer windows" not in page_in(folder).rows[0]
+    assert "t5-seed1 is not evaluated" in page_in(folder).lists[0][0]
+    assert not any("longer windows" in cell for cell in page_in(folder).tables[0][1])
 
 
 @pytest.mark.usefixtures("blank_pictures")
@@ -93,7 +93,7 @@ def test_damaged_weights(models: dict[str, Path], capsys: pytest.CaptureFixture[
     notes = capsys.readouterr().err
     assert f"{models['t5']} is not evaluated by length and position: ckpt={file}: " in notes
     assert f"t5 has no pictures of what it learned: ckpt={file}: " in notes
-    assert [row[0] for row in page_in(folder).tables[0][1:]] == ["absolute", "t5"]
+    assert [row[0] for row in page_in(folder).results] == ["absolute", "t5"]
 
 
 @pytest.mark.usefixtures("blank_pictures")

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
-from poslab.comparison.figures import styles_of
-from poslab.report.svg import svg
 from scipy import stats
 
 from poslab.comparison import loss_figures
 from poslab.comparison.curves import Curve
 from poslab.evaluation.pictures import attention_figure
 from poslab.runs.evaluation import Evaluation, LengthLoss
+from seedstats.figures import styles_of
+from seedstats.page.svg import svg
 
 
 def test_figures_repeat() -> None:

@@ -7,12 +7,17 @@ from typing import Any
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
-from runs_to_compare import change_config, group_of, repeated, report_of, write_run
+from runs_to_compare import change_config, repeated, report_of, runs_by_group, write_run
 
 from poslab.comparison.repeat import command_of
 from poslab.config.files import CONFIGS
 from poslab.config.overrides import parse_arguments, unquoted
 from poslab.config.train import parse
+
+
+def command_in(root: Path) -> str:
+    (runs,) = runs_by_group(root).values()
+    return command_of(runs)
 
 
 def recorded(*typed: str) -> dict[str, Any]:
@@ -45,7 +50,7 @@ def write_recorded(root: Path, seed: int, config: dict[str, Any]) -> None:
 def test_command_repeats_the_run(typed: tuple[str, ...], tmp_path: Path) -> None:
     config = recorded(*typed, "seed=3", "run_dir=elsewhere", "threads=1")
     write_recorded(tmp_path, 3, config)
-    command = command_of(group_of(tmp_path))
+    command = command_in(tmp_path)
     assert repeated(command) | {"threads": 1} == {k: v for k, v in config.items() if k not in ("pos_name", "overrides")}
     assert shlex.split(command)[2:] == [*typed, "seed=3"]
 
@@ -54,7 +59,7 @@ def test_one_command_for_all_seeds(tmp_path: Path) -> None:
     for seed in (2, 1, 11):
         overrides = ["pos=shaw", f"seed={seed}", f"run_dir='runs/shaw {seed}'"]
         change_config(write_run(tmp_path, "shaw", seed), "overrides", overrides)
-    assert command_of(group_of(tmp_path)) == "poslab train -m pos=shaw seed=1,2,11"
+    assert command_in(tmp_path) == "poslab train -m pos=shaw seed=1,2,11"
 
 
 def test_a_path_that_only_quotes_make_one(tmp_path: Path) -> None:
@@ -64,7 +69,7 @@ def test_a_path_that_only_quotes_make_one(tmp_path: Path) -> None:
     for seed in (1, 2):
         config = recorded("pos=t5", "data=text", f"data.path={text}", f"seed={seed}")
         write_recorded(tmp_path / "runs", seed, config)
-    command = command_of(group_of(tmp_path / "runs"))
+    command = command_in(tmp_path / "runs")
     assert "-m" in command
     assert repeated(command)["data"]["path"] == str(text)
 

@@ -11,10 +11,9 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 from paired_figures import differences
-from poslab.statistics.findings import p_text
-from poslab.statistics.intervals import estimate
 from runs_to_compare import (
     change_summary,
+    compare_folders,
     markdown_rows,
     page_in,
     plan_of,
@@ -28,15 +27,19 @@ from runs_to_compare import (
 from poslab.config.nodes import schemes
 from poslab.runs.evaluation import LengthLoss
 from poslab.runs.plan import add_to_plan
+from seedstats.answers import headline
+from seedstats.finding import p_text
+from seedstats.statistics.intervals import estimate
 
 
 @pytest.mark.usefixtures("no_figures")
 def test_table_has_a_row_per_scheme(tmp_path: Path) -> None:
     losses = write_sweep(tmp_path, absolute=0.0, shaw=-0.3, t5=-0.6)
     folder = report_of(tmp_path)
-    _, *rows = page_in(folder).tables[0]
+    rows = page_in(folder).results
     assert [row[0] for row in rows] == ["t5", "shaw", "absolute"]
-    assert page_in(folder).rows == [row for row in markdown_rows(folder) if set(row) != {"---"}]
+    assert markdown_rows(folder)[2:] == rows
+    assert page_in(folder).headlines == [headline(compare_folders(tmp_path))]
     for row in rows:
         loss = estimate(losses[row[0]].values())
         assert row[1:5] == ["5", f"{loss.mean:.4f}", "{:.4f} to {:.4f}".format(*loss.interval), f"{loss.sd:.4f}"]
@@ -56,18 +59,19 @@ def test_many_answers_are_summed_up_first(tmp_path: Path, capsys: pytest.Capture
             change_summary(run, pos=label)
             run.rename(tmp_path / f"{label}-{seed}")
     folder = report_of(tmp_path)
-    in_short, answers = page_in(folder).lists[:2]
+    page = page_in(folder)
+    in_short, one_by_one = page.lists[:2]
     assert capsys.readouterr().out.count("\n- ") == len(in_short)
+    assert page.headlines == ["Best is shaw0, shaw1, shaw2 or shaw3, which can't be told apart; not the 4 others."]
     assert in_short == [
-        "best: one of shaw0, shaw1, shaw2, shaw3 (95 % sure); not absolute, t5b, t5a, t5c",
-        "each is better than absolute: shaw0, shaw1, shaw2, shaw3 (4 of 7)",
-        "each is worse than absolute: t5a, t5c (2 of 7)",
-        "no difference from absolute can be shown of: t5b (1 of 7)",
-        "none of the 3 seeds of each scheme failed, yet up to 63 % of further seeds may (95 % limit)",
+        "Better than absolute (4 of 7): shaw0, shaw1, shaw2, shaw3.",
+        "Worse than absolute (2 of 7): t5a, t5c.",
+        "No difference from absolute is shown (1 of 7): t5b.",
     ]
-    assert len(answers) == 7
+    assert len(one_by_one) == 7
     text = (folder / "report.md").read_text()
-    assert text.index(in_short[0]) < text.index(in_short[3]) < text.index(answers[0])
+    places = [text.index(part) for part in (page.headlines[0], "figures/results.svg", *in_short, one_by_one[0])]
+    assert places == sorted(places)
 
 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
@@ -77,11 +81,11 @@ def test_where_a_scheme_is_lost_none_is_called_the_best(tmp_path: Path) -> None:
     add_to_plan(tmp_path, plan_of(tmp_path, range(1, 4)))
     for folder in tmp_path.glob(f"{names[-1]}-seed*"):
         shutil.rmtree(folder)
-    in_short = page_in(report_of(tmp_path)).lists[0]
-    assert [line.split(" failed, ")[0].split(": ")[0] for line in in_short] == [
-        "each is better than absolute",
-        f"{names[-1]} has no finished run",
-    ]
+    page = page_in(report_of(tmp_path))
+    lost = f"{names[-1]} has no finished run: 3 of 3 seeds are missing."
+    assert page.headlines == [f"No answer yet: {lost}"]
+    assert page.lists[0][0].startswith("Better than absolute (7 of 7): ")
+    assert page.lists[1] == [lost]
 
 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
@@ -93,11 +97,10 @@ def test_untrained_models_stand_in_the_table(tmp_path: Path, capsys: pytest.Capt
     folder = report_of(tmp_path)
     lines = capsys.readouterr().out.splitlines()
     untrained = [line.split() for line in lines if line.startswith("(")]
-    assert untrained == [[f"({name})", f"{loss:.4f}"] for name, loss in reversed(losses.items())]
-    assert "<tr><td>(bigram)</td><td></td><td>5.4000</td>" in (folder / "report.html").read_text()
-    assert "| (bigram) |  | 5.4000 |" in (folder / "report.md").read_text()
-    hardly = "; absolute's loss is above that of counting pairs of tokens (5.4000): hardly trained"
-    assert page_in(folder).lists[0][1].endswith(hardly)
+    assert untrained == [[f"({name}", "model)", f"{loss:.4f}"] for name, loss in reversed(losses.items())]
+    for rows in (page_in(folder).results, markdown_rows(folder)):
+        assert ["(bigram model)", "", "5.4000"] in [row[:3] for row in rows]
+    assert page_in(folder).lists[1] == ["absolute is worse than the bigram model (5.4000): undertrained"]
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -108,14 +111,14 @@ def test_the_table_of_results_is_the_one_compared(tmp_path: Path) -> None:
         write_evaluation(folder, lengths=lengths)
     folder = report_of(tmp_path)
     rows = pd.read_csv(folder / "results.csv")
-    assert (str(tmp_path) + "/" + rows["scheme"] + "-seed" + rows["seed"].astype(str) == rows["folder"]).all()
-    assert rows.loc[0, ["scheme", "seed", "metric"]].tolist() == ["absolute", 1, "last validation loss"]
-    by_metric = rows.set_index(["scheme", "seed"]).groupby("metric")["value"]
+    assert (str(tmp_path) + "/" + rows["name"] + "-seed" + rows["seed"].astype(str) == rows["folder"]).all()
+    assert rows.loc[0, ["name", "seed", "metric"]].tolist() == ["absolute", 1, "last validation loss"]
+    by_metric = rows.set_index(["name", "seed"]).groupby("metric")["value"]
     expected = {(scheme, seed): loss for scheme, of_seeds in losses.items() for seed, loss in of_seeds.items()}
     assert by_metric.get_group("last validation loss").to_dict() == expected
     for metric in ("best validation loss", "steps", "params_scheme", "peak_memory_mb"):
         assert set(by_metric.get_group(metric).index) == set(expected)
-    assert {row[0]: row[-1] for row in page_in(folder).tables[0][1:]} == {"t5": "knows 32 positions", "absolute": "n/a"}
+    assert {row[0]: row[-1] for row in page_in(folder).results} == {"t5": "knows 32 positions", "absolute": "n/a"}
 
 
 def test_report_fetches_nothing_and_is_whole(tmp_path: Path) -> None:
@@ -132,7 +135,7 @@ def test_report_fetches_nothing_and_is_whole(tmp_path: Path) -> None:
     text = (folder / "report.html").read_text()
     assert not re.search(r"https?://|@import|url\(|<script[^>]", re.sub(r"data:image[^\"]+", "", text))
     shown = [Path(name).stem for name in re.findall(r"\]\((figures/.*)\)", (folder / "report.md").read_text())]
-    assert shown == ["losses", "trade_offs", "curves", "by_position", "by_length"]
+    assert shown == ["results", "costs", "curves", "by_position", "by_length"]
     for name in shown:
         assert ElementTree.parse(folder / "figures" / f"{name}.svg").getroot().tag.endswith("svg")
     assert len(page.sources) == 1 + len(shown)  # the icon

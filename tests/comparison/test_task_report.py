@@ -5,20 +5,36 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from poslab.comparison.figures import styles_of
-from poslab.report.blocks import Cell, Code, Text
-from runs_to_compare import ANSWER, TASK_STEPS, compare_folders, page_in, report_of, write_task_run, wrong_answer
+from runs_to_compare import (
+    ANSWER,
+    TASK_STEPS,
+    compare_folders,
+    page_in,
+    report_of,
+    runs_by_group,
+    write_task_run,
+    wrong_answer,
+)
 
 from poslab.comparison.solving import solved_table
 from poslab.comparison.task_figures import by_length_figure, steps_figure, task_panels
-from poslab.comparison.task_report import matrices, wrong_by_length
+from poslab.comparison.task_report import errors_of, matrices
 from poslab.comparison.tasks import TaskRuns, task_runs
 from poslab.runs.error_examples import WrongAnswer
 from poslab.runs.load import read_runs
+from seedstats.figures import styles_of
+from seedstats.page.blocks import Cell, Code, Details, Text
 
 
 def task_in(root: Path) -> TaskRuns:
-    return task_runs("copy", compare_folders(root))
+    task = task_runs("copy", runs_by_group(root))
+    assert task is not None
+    return task
+
+
+def wrong_in(root: Path) -> tuple[list[Details], list[str]]:
+    (whole,), notes = errors_of(task_in(root))
+    return whole.blocks[1:], notes
 
 
 def text_of(cell: str | Cell) -> str:
@@ -41,7 +57,7 @@ def test_figures_are_over_all_seeds_and_those_that_solve_stand_beside_them(copy_
     assert list(task.runs) == ["shaw", "absolute"]
     assert task.values("shaw", "exact", 20) == [0.5, 0.3, 0.1]
     table = solved_table(compare_folders(copy_runs))
-    columns = ["scheme", "solved", "steps until then", "their median", "p, absolute", "exact at 20, all seeds"]
+    columns = ["", "solved", "steps until then", "their median", "p, absolute", "exact at 20, all seeds"]
     assert table.columns == [*columns, "those that solved"]
     shaw = ["shaw", "1 of 3 [1 % to 91 %]", "250, never: 2", "never", "1", "0.300", "0.500 (n = 1)"]
     assert table.rows == [shaw, ["absolute", "0 of 3 [0 % to 71 %]", "never: 3", "never", "", "0.000", "n/a"]]
@@ -60,7 +76,7 @@ def test_matrix_has_means_and_shades_from_chance_to_all(copy_runs: Path) -> None
     tasks[0] = task_in(copy_runs / "copy")
     (matrix,) = matrices(tasks)
     assert matrix.groups == [("copy", 2), ("sort", 2)]
-    assert matrix.columns == ["scheme", *["1× (10)", "2× (20)"] * 2]
+    assert matrix.columns == ["", *["1× (10)", "2× (20)"] * 2]
     shades = [[(cell.text, cell.shade) if isinstance(cell, Cell) else cell for cell in row] for row in matrix.rows]
     assert shades == [
         ["absolute", ("0.10", 0), ("0.00", 0), "", ""],
@@ -93,7 +109,7 @@ def test_one_test_is_shown_that_most_schemes_get_wrong_answer(tmp_path: Path) ->
     }
     for pos, of_scheme in answers.items():
         write_task_run(tmp_path, pos, 1, {10: 1.0, 20: 0.4}, answers={20: of_scheme})
-    wrong, notes = wrong_by_length(task_in(tmp_path))
+    wrong, notes = wrong_in(tmp_path)
     assert notes == []
     in_range, beyond = wrong
     assert (in_range.open, beyond.open) == (False, True)
@@ -118,7 +134,7 @@ def test_one_test_is_shown_that_most_schemes_get_wrong_answer(tmp_path: Path) ->
 def test_the_run_of_the_median_figure_answers(tmp_path: Path) -> None:
     for seed, share in ((1, 0.9), (2, 0.1), (3, 0.5)):
         write_task_run(tmp_path, "shaw", seed, {10: share}, answers={10: [wrong_answer(seed)]})
-    wrong, _ = wrong_by_length(task_in(tmp_path))
+    wrong, _ = wrong_in(tmp_path)
     title, _, table = wrong[0].blocks
     assert title == Text("test 4, all that is read:")
     assert table.rows[1][0] == Cell("shaw", "seed 3")
@@ -129,7 +145,7 @@ def test_a_long_answer_is_shown_from_shortly_before_its_first_error(tmp_path: Pa
     said = [*symbols[:60], "x", *symbols[61:]]
     answer = WrongAnswer(0, symbols, list(range(100)), symbols, said)
     write_task_run(tmp_path, "shaw", 1, {10: 0.0}, answers={10: [answer]})
-    wrong, _ = wrong_by_length(task_in(tmp_path))
+    wrong, _ = wrong_in(tmp_path)
     title, line, table = wrong[0].blocks
     assert title == Text("test 1, answers 57 to 80 of 100, all that is read:")
     assert [text_of(cell) for cell in table.rows[1]].count("x") == 1
@@ -140,7 +156,7 @@ def test_what_can_not_be_read_is_a_note(copy_runs: Path) -> None:
     (copy_runs / "copy" / "shaw-seed2" / "answers.json").write_text("{")
     for seed in (1, 2, 3):
         (copy_runs / "copy" / f"absolute-seed{seed}" / "answers.json").unlink()
-    wrong, notes = wrong_by_length(task_in(copy_runs))
+    wrong, notes = wrong_in(copy_runs)
     assert len(notes) == 2
     assert re.search(r"shaw-seed2 shows nothing that came out wrong: answers\.json can't be read", notes[0] + notes[1])
     assert any(note.endswith("it has no answers.json") for note in notes)
@@ -209,7 +225,7 @@ def test_a_report_of_several_tasks(copy_runs: Path) -> None:
     assert "| shaw | 0.60 | 0.30 | 1.00 | 0.60 |" in markdown
     assert "| has just read | SEP | a | b | wrong |" in markdown
     assert (folder / "figures" / "exact_by_length.svg").exists()
-    rows = pd.read_csv(folder / "results.csv").query("scheme == 'shaw' and data == 'copy' and length != 10")
+    rows = pd.read_csv(folder / "results.csv").query("name == 'shaw' and data == 'copy' and length != 10")
     figures = rows.groupby("metric")["value"].agg(list)
     assert figures["exact"] == [0.5, 0.3, 0.1]
     assert figures["solved"] == [1, 0, 0]

@@ -94,7 +94,7 @@ def test_settings_make_groups(setting: str, values: tuple[Any, ...], shown: tupl
             set_scheme(folder, **{setting.removeprefix("pos."): value})
         change_config(folder, setting, value)
     groups = compare_folders(tmp_path, allow_differences=True).groups
-    assert {group.label: len(group.runs) for group in groups} == {f"shaw {setting}": 2 for setting in shown}
+    assert {group.label: len(group.values) for group in groups} == {f"shaw {setting}": 2 for setting in shown}
 
 
 def test_weights_to_begin_with_are_told_apart_by_their_contents(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_what_does_not_matter_makes_no_groups(tmp_path: Path) -> None:
     for setting, value in settings.items():
         change_config(other, setting, value)
     (group,) = compare_folders(tmp_path).groups
-    assert [run.seed for run in group.runs] == [1, 2]
+    assert [*group.values] == [1, 2]
 
 
 def test_early_stopping_ends_runs_at_different_steps(tmp_path: Path) -> None:
@@ -154,5 +154,5 @@ def test_two_schemes_of_one_name_are_not_mixed(tmp_path: Path) -> None:
 def test_seeds_of_an_edited_scheme_are_no_group(target: str, tmp_path: Path) -> None:
     for seed, source in ((1, "aa"), (2, "aa"), (3, "bb")):
         set_class(write_run(tmp_path, "t5", seed, scheme_fingerprint=source), target)
-    groups = {group.label: len(group.runs) for group in compare_folders(tmp_path).groups}
+    groups = {group.label: len(group.values) for group in compare_folders(tmp_path).groups}
     assert groups == {"t5 source=aa": 2, "t5 source=bb": 1}

@@ -24,7 +24,7 @@ def test_one_seed_with_two_losses_is_said(other: dict[str, object], tmp_path: Pa
     said = f"seed 1 of t5 has two results, 3 and 3.5, with the same settings {folders}; the first is compared"
     assert comparison.caveats[0] == said
     (sentence,) = sentences(comparison)
-    assert sentence.startswith("t5 is better than absolute by 1.0")
+    assert sentence.startswith("t5 is better than absolute: 1.0")
     (left,) = table_in(tmp_path).left_out
     assert left.folder == again
     assert left.reason.endswith("but other results: seed 1 of t5 has two results, 3 and 3.5")

@@ -29,7 +29,7 @@ UNTRAINED = {"uniform": 7.3, "unigram": 6.1, "bigram": 5.4}
 
 def figures(table: pd.DataFrame) -> dict[tuple[str, int | None], float]:
     """Values of whole runs by metric and length, of a table of a single run."""
-    whole = table[table["stretch"].isna()]
+    whole = table[table["stretch"].isna() & (table["status"] != "reference")]
     lengths = [None if pd.isna(length) else int(length) for length in whole["length"]]
     return dict(zip(zip(whole["metric"], lengths, strict=True), whole["value"], strict=True))
 
@@ -44,7 +44,6 @@ def test_a_run_on_a_text(tmp_path: Path) -> None:
     assert figures(table) == {
         ("last validation loss", None): 4.25,
         ("best validation loss", None): 4.0,
-        **{(f"{name}_loss", None): loss for name, loss in UNTRAINED.items()},
         ("params_scheme", None): 1000.0,
         ("tokens_per_s", None): 1500.0,
         ("wall_time_s", None): 2.5,
@@ -54,9 +53,16 @@ def test_a_run_on_a_text(tmp_path: Path) -> None:
     }
     first = table.iloc[0]
     assert first["metric"] == "last validation loss"
-    assert tuple(first[["scheme", "seed", "data", "status"]]) == ("t5", 3, "the-verdict.txt", "finished")
+    assert tuple(first[["name", "seed", "data", "status"]]) == ("t5", 3, "the-verdict.txt", "finished")
     assert tuple(first[["unit", "better", "look", "folder"]]) == ("nats per token", "lower", 1, str(folder))
     assert set(table.loc[table["better"] != "", "metric"]) == {"last validation loss", "best validation loss"}
+    references = table[table["status"] == "reference"]
+    assert references["seed"].isna().all()
+    for _, of_metric in references.groupby("metric"):
+        assert dict(zip(of_metric["name"], of_metric["value"], strict=True)) == {
+            f"{name} model": loss for name, loss in UNTRAINED.items()
+        }
+    assert set(references["metric"]) == {"last validation loss", "best validation loss"}  # those that are compared
     change_summary(folder, test_loss=4.5)  # of a part that was held out
     assert first_of_each(table_in(tmp_path).table, "metric")[0] == "test loss"
 
@@ -69,10 +75,12 @@ def test_a_run_on_a_task(tmp_path: Path) -> None:
         "exact", 20, 0.5, "of the examples", "higher",
     )  # fmt: skip
     exact = table[table["metric"] == "exact"]
-    assert exact["length"].tolist() == [20, 5, 10, 40]
+    assert exact["length"].tolist()[:4] == [20, 5, 10, 40]
+    chance = exact[exact["status"] == "reference"]
+    assert dict(zip(chance["length"], chance["value"], strict=True)) == dict.fromkeys((5, 10, 20, 40), 0.2)
     assert set(table.loc[table["better"] == "higher", "metric"]) == {"exact", "accuracy"}
     found = figures(table)
-    assert (found["solved", None], found["steps_to_solve", None], found["exact_chance", 20]) == (1, 250, 0.2)
+    assert (found["solved", None], found["steps_to_solve", None]) == (1, 250)
     write_task_run(tmp_path / "never", "t5", 1, {10: 0.5}, steps=400)
     found = figures(table_in(tmp_path / "never").table)
     assert (found["solved", None], found["steps_to_solve", None]) == (0, 400)
@@ -83,7 +91,7 @@ def test_the_usual_length_is_that_of_all_runs(tmp_path: Path) -> None:
     write_task_run(tmp_path, "absolute", 1, {10: 0.5})
     write_task_run(tmp_path, "t5", 1, {10: 1.0, 20: 0.5})
     table = table_in(tmp_path).table
-    assert table.iloc[:2][["scheme", "length", "status"]].to_numpy().tolist() == [
+    assert table.iloc[:2][["name", "length", "status"]].to_numpy().tolist() == [
         ["absolute", 20, "missing"],
         ["t5", 20, "finished"],
     ]
@@ -140,7 +148,7 @@ def test_missing_and_diverged_seeds_have_rows_of_what_is_compared(tmp_path: Path
     change_summary(tmp_path / "t5-seed2", last_val_loss=None)
     found = table_of(read_runs([str(tmp_path)])[0], plan=plan)
     for metric in ("last validation loss", "best validation loss"):
-        rows = found.table[(found.table["metric"] == metric) & (found.table["scheme"] == "t5")]
+        rows = found.table[(found.table["metric"] == metric) & (found.table["name"] == "t5")]
         assert rows["status"].tolist() == ["finished", "diverged", "finished", "missing"]
         assert rows["value"].isna().tolist() == [False, True, False, True]
         assert rows["folder"].tolist()[1:] == [str(tmp_path / f"t5-seed{seed}") for seed in (2, 3)] + [""]
@@ -153,7 +161,7 @@ def test_without_a_plan_a_seed_of_any_group_is_missing_elsewhere(tmp_path: Path)
     write_run(tmp_path, "t5", 2)
     table = table_in(tmp_path).table
     rows = table[table["metric"] == "last validation loss"]
-    assert rows[["scheme", "seed", "status"]].to_numpy().tolist() == [
+    assert rows[["name", "seed", "status"]].to_numpy().tolist() == [
         ["absolute", 1, "finished"], ["absolute", 2, "missing"], ["t5", 1, "missing"], ["t5", 2, "finished"],
     ]  # fmt: skip
 
@@ -167,7 +175,7 @@ def test_a_group_that_is_lost_has_rows(tmp_path: Path) -> None:
     runs, _ = read_runs([str(tmp_path / "4")])
     table = table_of(runs, plan=plan).table
     rows = table[table["metric"] == "last validation loss"]
-    assert rows[["scheme", "max_distance", "seed", "status"]].to_numpy().tolist() == [
+    assert rows[["name", "max_distance", "seed", "status"]].to_numpy().tolist() == [
         [default_scheme(), "", 1, "missing"], [default_scheme(), "", 2, "missing"],
         ["shaw", "16", 1, "missing"], ["shaw", "16", 2, "missing"],
         ["shaw", "4", 1, "finished"], ["shaw", "4", 2, "missing"],
@@ -213,8 +221,8 @@ def test_the_natural_baseline_comes_first(tmp_path: Path) -> None:
     for pos in ("shaw", "nope", default_scheme()):
         write_run(tmp_path, pos)
     table = table_in(tmp_path).table
-    assert first_of_each(table, "scheme") == [default_scheme(), "nope", "shaw", "t5"]
-    assert first_of_each(table[table["scheme"] == "t5"], "num_buckets") == ["32", "8"]
+    assert first_of_each(table, "name") == [default_scheme(), "nope", "shaw", "t5"]
+    assert first_of_each(table[table["name"] == "t5"], "num_buckets") == ["32", "8"]
 
 
 def test_of_an_edited_source_the_version_with_more_runs_comes_first(tmp_path: Path) -> None:

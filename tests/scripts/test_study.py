@@ -12,15 +12,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from common import REPOSITORY, RunScript, assert_refused, composed
-from poslab.statistics.table import BEST_VALIDATION_LOSS, DIVERGED, read_table
 from runs_to_compare import change_config, write_task_run
 from scipy import stats
 
 from poslab.config.files import CONFIGS
 from poslab.config.train import parse
 from poslab.errors import UserError
+from poslab.metric import BEST_VALIDATION_LOSS
 from poslab.runs.load import read_runs
 from poslab.runs.plan import PlannedGroup, add_to_plan, keys_of
+from seedstats.table import DIVERGED, read_table
 from studies import choice, figure, hypotheses, recipes, tables
 from studies.hypotheses import NOT_SHOWN, NOT_TESTED, OPPOSITE, SHOWN
 from studies.tables import CHOOSING, CONFIRMING, COUNTED, SCHEMES, TASKS, TEXTS, Recipe

@@ -21,7 +21,7 @@ from unittest import mock
 from pytorch_lightning import Callback
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PRELOADED = ["poslab.sweep.loaded", "torch.utils.tensorboard", "poslab.commands.cli", "poslab.comparison.report"]
+PRELOADED = ["poslab.sweep.loaded", "torch.utils.tensorboard", "poslab.commands.cli", "poslab.comparison.of_runs"]
 
 
 class Script:

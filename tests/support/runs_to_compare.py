@@ -36,7 +36,6 @@ from poslab.runs.plan import PlannedGroup, keys_of
 from poslab.runs.table import RunTable, run_table
 from seedstats.answers import caveats, findings, headline, pair_sentences
 from seedstats.comparison import Comparison
-from seedstats.groups import Group
 from seedstats.table import checked
 
 VERDICT = "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
@@ -260,9 +259,11 @@ def compare_folders(*folders: Path, **settings: Any) -> Comparison:
     return compare(read_runs([str(folder) for folder in folders])[0], **settings)
 
 
-def group_of(folder: Path) -> Group:
-    (group,) = compare_folders(folder).groups
-    return group
+def runs_by_group(*folders: Path, **settings: Any) -> dict[str, list[Run]]:
+    """The compared runs, by the label of their group."""
+    runs = table_in(*folders, **settings).runs
+    groups = compare_folders(*folders, **settings).groups
+    return {group.label: [runs[folder] for folder in group.folders.values()] for group in groups}
 
 
 def repeated(command: str) -> dict[str, Any]:
@@ -278,16 +279,22 @@ def report_of(folder: Path, **settings: Any) -> Path:
 
 
 class Page(HTMLParser):
-    """Texts of lists (the answers are the first) and table cells, and all that a page refers to."""
+    """Texts of headlines, lists (the findings are the first) and table cells, and all that a page refers to."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
+        self.headlines: list[str] = []
         self.lists: list[list[str]] = []
         self.rows: list[list[str]] = []
         self.tables: list[list[list[str]]] = []  # the first is that of schemes
         self.sources: list[str] = []
         self._into: list[str] | None = None
         self.feed(text)
+
+    @property
+    def results(self) -> list[list[str]]:
+        """Return the rows of the first table, below its two rows of heads."""
+        return self.tables[0][2:]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.sources += [str(value) for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
@@ -300,9 +307,12 @@ class Page(HTMLParser):
         if tag in ("td", "th", "li"):
             self._into = (self.lists if tag == "li" else self.rows)[-1]
             self._into.append("")
+        if ("class", "headline") in attrs:
+            self._into = self.headlines
+            self._into.append("")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "th", "li"):
+        if tag in ("td", "th", "li", "p"):
             self._into = None
 
     def handle_data(self, data: str) -> None:
@@ -317,4 +327,4 @@ def page_in(folder: Path) -> Page:
 def markdown_rows(folder: Path) -> list[list[str]]:
     lines = (folder / "report.md").read_text(encoding="utf-8").splitlines()
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines if line.startswith("|")]
-    return [[cell.strip() for cell in row] for row in rows]
+    return [[cell.strip().strip("*") for cell in row] for row in rows]

@@ -25,7 +25,6 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
-from poslab.comparison.claims import ALL, claims_file, read_claims
 from processes import PRELOADED, run_process
 from runs_to_compare import SUMMARY, change_config, change_summary, compare
 from runs_to_resume import assert_same_weights
@@ -33,7 +32,7 @@ from runs_to_resume import assert_same_weights
 from hydra_plugins.poslab_sweeper.sweeper import overrides_of_jobs
 from poslab.config.corpora import fingerprint
 from poslab.config.fields import NOT_IDENTITY
-from poslab.config.files import CONFIGS
+from poslab.config.files import CLAIMS, CONFIGS
 from poslab.config.train import TrainConfig
 from poslab.errors import UserError
 from poslab.runs.code import fingerprints
@@ -46,6 +45,7 @@ from poslab.sweep import job as job_module
 from poslab.sweep.job import JobFiles, run_job
 from poslab.sweep.job_list import Job, identity, list_jobs
 from poslab.sweep.sweep import _divide_threads
+from seedstats.claims import ALL, read_claims
 
 TRAIN = [sys.executable, str(REPOSITORY / "scripts" / "train.py")]
 TINY = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed", "trainer.max_epochs=1", "model.dropout=0.1")
@@ -242,7 +242,7 @@ def test_an_edited_scheme_is_another_job_and_another_group(
     assert "was finished before" not in output
     monkeypatch.delitem(sys.modules, "swept_scheme")
     groups = compare(read_runs(["s"])[0]).groups
-    assert sorted(len(group.runs) for group in groups) == [2, 3]
+    assert sorted(len(group.values) for group in groups) == [2, 3]
 
 
 def test_settings_that_only_the_class_has_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,8 +409,8 @@ def test_experiments_of_several_tasks(experiment: str, seeds: int) -> None:
     assert params.seed == f"range(1,{seeds + 1})"
     schemes: dict[str, set[str]] = defaultdict(lambda: {"t5"})  # by data, those of claims; "all" are any
     lengths: dict[str, set[int]] = defaultdict(set)
-    for claim in read_claims(claims_file(experiment)):
-        schemes[str(claim.data)] |= {*claim.pair, claim.scheme} - {ALL, None}
+    for claim in read_claims(CLAIMS / f"{experiment}.yaml"):
+        schemes[str(claim.data)] |= {*claim.pair, claim.name} - {ALL, None}
         lengths[str(claim.data)] |= {claim.length}
     for data, names in schemes.items():
         jobs = planned(f"experiment={experiment}", "seed=1", f"data={data}", f"pos={','.join(names)}")

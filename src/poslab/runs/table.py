@@ -152,15 +152,18 @@ class _Section:
             weak = self.caveats + (of_validation if metric in (LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS) else [])
             if weak and first < len(rows):
                 rows[first]["caveat"] = _text("\n".join(weak))
-        return rows + self._references()
+        return rows + self._references([name for name in _LOSSES if (name, None, None) in known])
 
-    def _references(self) -> list[dict[str, Any]]:
-        """Return rows of models without training, if all runs share their losses, and of the most frequent answer."""
+    def _references(self, losses: Sequence[str]) -> list[dict[str, Any]]:
+        """Return rows of models without training, if all runs share their losses, and of the most frequent answer.
+
+        losses: the metrics that runs have; of others a table would look as if it had that metric.
+        """
         first, rows = self.runs[0].summary, list[dict[str, Any]]()
         for name, loss in first.untrained_losses.items():
             if all(run.summary.untrained_losses.get(name) == loss for run in self.runs):
                 reference = {"name": f"{name} model", "value": loss, "caveat": "undertrained"}
-                rows += [reference | {"metric": metric} for metric in _LOSSES]
+                rows += [reference | {"metric": metric} for metric in losses]
         for name in self.runs[0].metrics:
             for length, value in first.metrics.get(f"{name}_chance", {}).items():
                 rows.append({"name": "most frequent answer", "metric": name, "length": int(length), "value": value})
