@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from poslab.comparison.figures import scores_panel, styles_of
 from runs_to_compare import (
     change_config,
     change_summary,
@@ -17,6 +16,7 @@ from runs_to_compare import (
     write_task_run,
 )
 
+from poslab.comparison.figures import scores_panel, styles_of
 from poslab.errors import SettingError
 
 LATE = 0.05  # by which the last validation of the second scheme is above its best

@@ -219,8 +219,10 @@ def test_names_are_compared_each_at_its_best_setting() -> None:
     assert compared(*SWEPT, metric="validation loss", chosen_by="exact").chosen == ["nope", "t5 rate=32"]
     with pytest.raises(BadSetting, match=r"^chosen_by=los: there is no such metric; valid: exact, validation loss$"):
         compared(*SWEPT, chosen_by="los")
-    diverged = of_rate("t5", 8, [0.5, math.nan], [0.3, math.nan])
-    assert compared(*SWEPT[:3], *diverged, *SWEPT[6:], chosen_by="validation loss").chosen == ["nope", "t5 rate=32"]
+    # Neither a survivor's low loss counts, nor that of one seed that others have as well.
+    for shares, of_validation in (([0.5, math.nan], [0.01, math.nan]), ([0.5, None], [0.3, None])):
+        parts = [*SWEPT[:3], *of_rate("t5", 8, shares, of_validation), *SWEPT[6:]]
+        assert compared(*parts, chosen_by="validation loss").chosen == ["nope", "t5 rate=32"]
 
 
 def test_a_baseline_that_was_chosen_counts_as_often_as_it_could_have_been() -> None:
