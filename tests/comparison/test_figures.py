@@ -3,8 +3,17 @@
 from pathlib import Path
 
 import pytest
-from poslab.comparison.figures import front, styles_of, trade_off_figure
+from matplotlib.figure import Figure
 from runs_to_compare import compare_folders, write_run, write_task_run
+
+from poslab.comparison.costs import cost_figure, front
+from seedstats.figures import styles_of
+
+
+def drawn(folder: Path) -> Figure | None:
+    one = compare_folders(folder)
+    found = cost_figure(one, styles_of([group.label for group in one.groups]))
+    return found and found.figure
 
 
 @pytest.mark.parametrize(
@@ -26,16 +35,20 @@ def test_the_front_of_shares_has_the_highest(tmp_path: Path) -> None:
     for pos, exact, parameters in (("absolute", 0.5, 0), ("t5", 0.9, 128), ("shaw", 0.4, 5000)):
         for seed in (1, 2):
             write_task_run(tmp_path, pos, seed, {10: 1.0, 20: exact}, params_scheme=parameters)
-    figure = trade_off_figure(compare_folders(tmp_path), styles_of(["absolute", "t5", "shaw"]))
+    figure = drawn(tmp_path)
     (line,) = [line for line in figure.axes[1].get_lines() if line.get_drawstyle() == "steps-post"]
     assert line.get_xydata().tolist() == [[0, 0.5], [128, 0.9]]
 
 
 def test_costs_that_are_not_known_are_not_drawn(tmp_path: Path) -> None:
-    for number, pos in enumerate(("absolute", "t5")):
-        write_run(tmp_path, pos, 1, 4.0 + number, tokens_per_s=0.0)
-        if number == 0:
-            assert trade_off_figure(compare_folders(tmp_path), styles_of([pos])) is None  # of one group
-    times, parameters = trade_off_figure(compare_folders(tmp_path), styles_of(["absolute", "t5"])).axes
-    assert len(times.get_lines()) == 0
-    assert len(parameters.get_lines()) == 3  # two points and the front
+    write_run(tmp_path, "absolute", 1, 4.0)
+    assert drawn(tmp_path) is None  # of one group
+
+
+@pytest.mark.parametrize(("fastest", "fronts"), [(1600.0, ["steps-pre", "steps-post"]), (2100.0, ["steps-post"])])
+def test_speeds_that_overlap_have_no_front(fastest: float, fronts: list[str], tmp_path: Path) -> None:
+    for seed, speed in ((1, 1500.0), (2, fastest)):
+        write_run(tmp_path, "absolute", seed, 4.0, tokens_per_s=speed)
+        write_run(tmp_path, "t5", seed, 3.0, tokens_per_s=speed + 500)
+    lines = [line.get_drawstyle() for axes in drawn(tmp_path).axes for line in axes.get_lines()]
+    assert [style for style in lines if style != "default"] == fronts
