@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
-from poslab.comparison.figures import styles_of
-from poslab.report.svg import svg
 from scipy import stats
 
 from poslab.comparison import loss_figures

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from poslab.comparison.answers import answers
 from runs_to_compare import (
     change_config,
     change_summary,
@@ -24,6 +23,7 @@ from poslab.commands.compare import run_comparison
 from poslab.config.scripts import CompareConfig
 from poslab.errors import UserError
 from poslab.runs.plan import PLAN, add_to_plan, read_plan
+from seedstats.answers import caveats, findings, fine_print, headline
 
 
 @pytest.fixture
@@ -45,12 +45,12 @@ def test_missing_seeds_are_said_and_nothing_is_claimed(swept: Path) -> None:
     shutil.rmtree(swept / "t5-seed4")
     (swept / "t5-seed5" / "summary.json").write_text("{")
     said = said_of(swept)
-    shown = "No difference between t5 and absolute can be shown"
+    shown = "No difference between t5 and absolute is shown"
     assert said["t5"].startswith(f"{shown}: 2 of 5 seeds are missing (4, 5); so far -0.1")
     for seed in (1, 2, 3):
         shutil.rmtree(swept / f"t5-seed{seed}")
-    assert said_of(swept)["t5"] == "t5 has no finished run: 5 of 5 seeds are missing"
     comparison = compare_folders(swept, plan=read_plan(swept))
+    assert caveats(comparison) == ["t5 has no finished run: 5 of 5 seeds are missing."]
     assert comparison.differences["shaw"].comparisons == 2
 
 
@@ -76,10 +76,10 @@ def test_a_lost_baseline_leaves_no_other_to_claim_by(swept: Path) -> None:
         shutil.rmtree(swept / f"absolute-seed{seed}")
     plan = read_plan(swept)
     assert sentences(compare_folders(swept, plan=plan))[0].startswith(
-        "No difference between t5 and shaw can be shown: "
+        "No difference between t5 and shaw is shown: "
         "the baseline would be absolute, which has no finished run; so far -0.1"
     )
-    assert "is better than shaw by 0.1" in sentences(compare_folders(swept, plan=plan, baseline="shaw"))[0]
+    assert "is better than shaw: 0.1" in sentences(compare_folders(swept, plan=plan, baseline="shaw"))[0]
 
 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
@@ -89,30 +89,28 @@ def test_a_run_that_diverged_is_on_the_page(swept: Path, capsys: pytest.CaptureF
     (folder / "summary.json").unlink()
     (folder / "diverged.json").write_text(json.dumps(content))
     page = page_in(report_of(swept))
-    assert any("of t5, 1 of 5 seeds diverged; in the others" in answer for answer in page.lists[0])
-    assert any("; left out: t5, of which a seed diverged" in answer for answer in page.lists[0])
-    rows = {row[0]: row for row in reversed(page.rows[:4])}
-    assert rows["t5"][1] == "4 (1 diverged)"
-    assert next(iter(rows)) == "t5"  # behind those that are worse on average
+    assert any("1 of 5 seeds of t5 diverged; in the others" in answer for answer in page.lists[0])
+    assert page.headlines[0].endswith(" Left out, because seeds diverged: t5.")
+    assert page.results[-1][:2] == ["t5", "4 (1 diverged)"]  # behind those that are worse on average
     out = capsys.readouterr().out
     assert f"left out  {folder}: it diverged, by step 3" in out
     for seed in (1, 2, 4, 5):
         change_summary(swept / f"t5-seed{seed}", best_val_loss=math.inf, last_val_loss=math.inf)
-    assert said_of(swept)["t5"] == "t5 has no finished run: 5 of 5 seeds diverged"
-    rows = page_in(report_of(swept)).tables[0]
-    assert rows[-1][:4] == ["t5", "0 (5 diverged)", "n/a", ""]
+    page = page_in(report_of(swept))
+    assert "t5 has no finished run: 5 of 5 seeds diverged." in page.lists[1]
+    assert page.results[-1][:4] == ["t5", "0 (5 diverged)", "n/a", ""]
 
 
 def test_a_scheme_that_always_diverges_counts_as_failed(tmp_path: Path) -> None:
     write_sweep(tmp_path, absolute=0.0, shaw=0.0, t5=-0.1)
     add_to_plan(tmp_path, plan_of(tmp_path))
-    unfailed = "none of the 5 seeds of each scheme failed"
-    assert any(said.startswith(unfailed) for said in answers(compare_folders(tmp_path)))
+    assert fine_print(compare_folders(tmp_path)).startswith("None of 5 seeds failed")
     for seed in range(1, 6):
         change_summary(tmp_path / f"shaw-seed{seed}", best_val_loss=math.inf, last_val_loss=math.inf)
-    found = answers(compare_folders(tmp_path, plan=read_plan(tmp_path)))
-    assert any("t5 is better" in said for said in found)
-    assert not any(unfailed in said for said in found)
+    one = compare_folders(tmp_path, plan=read_plan(tmp_path))
+    assert headline(one) == "No answer yet: shaw has no finished run: 5 of 5 seeds diverged."
+    assert any("t5 is better" in said for said in findings(one))
+    assert fine_print(one) == ""
 
 
 def test_what_diverged_with_other_settings_says_nothing_of_these(swept: Path) -> None:

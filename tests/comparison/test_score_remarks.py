@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from poslab.comparison.figures import scores_panel, styles_of
 from runs_to_compare import (
     change_config,
     change_summary,
@@ -18,6 +17,7 @@ from runs_to_compare import (
 )
 
 from poslab.errors import SettingError
+from seedstats.figures import scores_figure
 
 LATE = 0.05  # by which the last validation of the second scheme is above its best
 
@@ -33,32 +33,27 @@ def swept(tmp_path: Path) -> Path:
 
 def test_the_end_of_the_schedule_is_compared_unless_the_best_is_asked_for(swept: Path) -> None:
     last, best = compare_folders(swept), compare_folders(swept, validation="best")
-    assert last.score.label == "last validation loss, nats per token"
-    assert sentences(last)[0].startswith("t5 and absolute are equal within 0.02 nats (-0.004 nats [")
-    assert best.score.label == "best validation loss, nats per token"
-    ends = r"at least 0\.0\d+ and at most 0\.0\d+"
-    said = rf"t5 is better than absolute by 0\.05\d* nats, {ends}, n = 5.*; by the best validation of each run"
-    assert re.fullmatch(said, sentences(best)[0])
-    panel = scores_panel(best, styles_of(["absolute", "t5"], "absolute"))
-    assert panel.title == "Best validation loss"
-    assert panel.figure.axes[0].get_xlabel() == "best validation loss, nats per token"
+    assert last.metric.label == "last validation loss, nats per token"
+    assert sentences(last)[0].startswith("t5 and absolute are equal within 0.02 nats: -0.004 nats [")
+    assert best.metric.label == "best validation loss, nats per token"
+    assert re.match(r"t5 is better than absolute: 0\.05\d* nats \[0\.0\d+, 0\.0\d+\], 5 seeds\.", sentences(best)[0])
+    assert scores_figure(best).figure.axes[1].get_xlabel() == "best validation loss, nats per token"
 
 
 @pytest.mark.usefixtures("no_figures")
 def test_a_page_of_best_validations_says_so(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = report_of(swept, validation="best")
     page, text = page_in(folder), (folder / "report.md").read_text()
-    assert page.rows[0][2] == "best validation loss"
-    assert "too good by having been chosen" in text
-    assert "scheme    n  best validation loss" in capsys.readouterr().out
-    text = (report_of(swept) / "report.md").read_text()
-    assert "of the best weights, on the validation data that chose them" in text
+    assert page.tables[0][1][2] == "best validation loss"
+    assert "the lowest of several, so it is biased downwards" in text
+    assert "  n  best validation loss" in capsys.readouterr().out
+    assert "No checkpoint was selected by it" in (report_of(swept) / "report.md").read_text()
 
 
 def test_what_was_held_out_is_compared_and_has_no_other_validation(tmp_path: Path) -> None:
     change_summary(write_run(tmp_path, "t5"), test_loss=3.0)
     comparison = compare_folders(tmp_path)
-    assert (comparison.groups[0].values, comparison.score.label) == ({1: 3.0}, "test loss, nats per token")
+    assert (comparison.groups[0].values, comparison.metric.label) == ({1: 3.0}, "test loss, nats per token")
     with pytest.raises(SettingError, match="validation=best: the runs are compared by test loss, which chose nothing"):
         compare_folders(tmp_path, validation="best")
 

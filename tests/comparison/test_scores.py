@@ -7,7 +7,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from common import compose_config
-from poslab.comparison.compare import Comparison
 from runs_to_compare import (
     change_config,
     change_summary,
@@ -24,6 +23,8 @@ from runs_to_compare import (
 from poslab.errors import SettingError, UserError
 from poslab.sweep import sweep
 from poslab.sweep.job_list import Job
+from seedstats.answers import caveats
+from seedstats.comparison import Comparison
 
 SHAW = [0.9, 0.7, 0.8, 0.8, 0.9, 0.7, 0.8, 0.84]  # of eight seeds
 BASE = [0.2, 0.1, 0.1, 0.3, 0.2, 0.2, 0.1, 0.2]
@@ -42,28 +43,28 @@ def compared(root: Path, *shares: tuple[str, list[float]], **settings: object) -
 
 
 def schemes_in(folder: Path) -> list[list[str]]:
-    """Heads and rows of the page's tables of schemes."""
+    """Heads and rows of the page's tables of schemes, but for the heads above the heads."""
     return [row for row in page_in(folder).rows if len(row) > 10]
 
 
 def test_a_task_is_compared_by_what_is_exact_beyond_its_range(tmp_path: Path) -> None:
     """Higher is better, whatever the losses say."""
     comparison = compared(tmp_path, ("absolute", BASE), ("shaw", SHAW))
-    assert str(comparison.score) == "exact at 20"
+    assert comparison.metric.title == "exact at 20"
     assert [group.label for group in comparison.groups] == ["shaw", "absolute"]
     assert comparison.groups[0].values == dict(enumerate(SHAW, start=1))
     found = comparison.differences["shaw"]
     assert found.mean == pytest.approx(sum(SHAW) / 8 - sum(BASE) / 8)
     low, high = found.interval
-    numbers = f"{found.mean:.2f} of the examples, at least {low:.2f} and at most {high:.2f}"
-    assert sentences(comparison) == [f"shaw is better than absolute by {numbers}, n = 8"]
+    numbers = f"{found.mean:.2f} of the examples [{low:.2f}, {high:.2f}], 8 seeds."
+    assert sentences(comparison) == [f"shaw is better than absolute: {numbers}"]
     turned = compare_folders(tmp_path, baseline="shaw")
-    assert sentences(turned) == [f"absolute is worse than shaw by {numbers}, n = 8"]
+    assert sentences(turned) == [f"absolute is worse than shaw: {numbers}"]
 
 
 def test_without_lengths_beyond_the_range_the_longest_counts(tmp_path: Path) -> None:
     write_task_run(tmp_path, "shaw", 1, {5: 0.5, 10: 0.25})
-    assert str(compare_folders(tmp_path).score) == "exact at 10"
+    assert compare_folders(tmp_path).metric.title == "exact at 10"
 
 
 def test_a_text_has_its_loss_and_nothing_else(tmp_path: Path) -> None:
@@ -78,8 +79,8 @@ def test_runs_without_the_figure_are_missing_seeds(tmp_path: Path) -> None:
     write_task(tmp_path, absolute=BASE[:2], shaw=SHAW[:3])
     write_task_run(tmp_path, "absolute", 3, {10: 0.5})
     (said,) = sentences(compare_folders(tmp_path))
-    missing = "1 of 3 seeds is missing (3); so far +0.65 of the examples, n = 2"
-    assert said.startswith(f"No difference between shaw and absolute can be shown: {missing}")
+    missing = "1 of 3 seeds is missing (3); so far +0.65 of the examples, 2 seeds"
+    assert said.startswith(f"No difference between shaw and absolute is shown: {missing}")
 
 
 def test_a_scheme_without_the_figure_is_lost(tmp_path: Path) -> None:
@@ -88,35 +89,34 @@ def test_a_scheme_without_the_figure_is_lost(tmp_path: Path) -> None:
     write_task_run(tmp_path, "absolute", 1, {10: 0.5})
     comparison = compare_folders(tmp_path)
     assert [group.label for group in comparison.groups] == ["shaw", "t5"]
-    first, second = sentences(comparison)
-    assert "can be shown: the baseline would be absolute, which has no finished run" in first
-    assert second == "absolute has no finished run: 8 of 8 seeds are missing"
+    (said,) = sentences(comparison)
+    assert "is shown: the baseline would be absolute, which has no finished run" in said
+    assert caveats(comparison) == ["absolute has no finished run: 8 of 8 seeds are missing."]
 
 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
 def test_the_page_of_a_text_says_nothing_of_tasks_nor_of_sign_flips(tmp_path: Path) -> None:
     write_sweep(tmp_path, seeds=2, absolute=0.0, t5=-0.5)
     text = (report_of(tmp_path) / "report.md").read_text()
-    assert "Losses are those of each run's last validation, which has chosen nothing, in nats per token; lower" in text
-    assert not any(words in text for words in ("sign-flip", "What comes out wrong", "Who solves the range"))
+    assert "Values: last validation loss, nats per token; lower is better. The loss is that of the last" in text
+    assert not any(words in text for words in ("exact test", "What comes out wrong", "Who solves the range"))
 
 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
 def test_page_and_table_say_what_the_figures_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_task(tmp_path, absolute=BASE, shaw=SHAW)
     folder = report_of(tmp_path, length=40)
-    header, best, _ = schemes_in(folder)
-    assert header[2] == "exact at 40"
-    assert header[-2:] == ["exact at 10", "exact at 20"]
+    header, best, _, chance = schemes_in(folder)
+    best_by_head = dict(zip(header, best, strict=True))
     assert best[:3] == ["shaw", "8", f"{sum(SHAW) / 32:.3f}"]
-    assert best[-2:] == ["1.000", f"{sum(SHAW) / 8:.3f}"]
-    assert header in markdown_rows(folder)
+    assert (best_by_head["exact at 10"], best_by_head["exact at 20"]) == ("1.000", f"{sum(SHAW) / 8:.3f}")
+    assert (header[2], chance[:3]) == ("exact at 40", ["(most frequent answer)", "", "0.200"])
+    assert best in markdown_rows(folder)
     text = (folder / "report.md").read_text()
-    assert "Figures are exact at 40, share of the examples; higher is better." in text
-    assert "The most frequent answer alone would be worth 0.200. Training ended at length 10." in text
-    assert "and so does an exact test" in text
+    assert "Values: exact at 40, share of the examples; higher is better. Training ended at length 10." in text
+    assert "An exact test must agree" in text
     assert "measuring" not in capsys.readouterr().out
-    values = pd.read_csv(folder / "results.csv").set_index(["scheme", "seed", "metric", "length"])["value"]
+    values = pd.read_csv(folder / "results.csv").set_index(["name", "seed", "metric", "length"])["value"]
     assert values["shaw", 2, "exact", 20] == SHAW[1]
     assert values["absolute", 8, "accuracy", 10] == 1
 
@@ -152,7 +152,8 @@ def test_within_one_task_runs_may_differ_in_nothing_but_the_scheme(three: Path) 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
 def test_what_is_chosen_counts_where_it_is_known(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = report_of(three, length=40, baseline="t5")
-    assert [row[2] for row in schemes_in(folder) if row[0] == "scheme"] == ["exact at 40", "exact at 40", "loss"]
+    compared = [row[2] for row in schemes_in(folder) if row[:2] == ["", "n"]]
+    assert compared == ["exact at 40", "exact at 40", "last validation loss"]
     notes = capsys.readouterr().err
     assert "note: baseline=t5: unknown; valid: " in notes
     assert (

@@ -8,19 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from common import SMOKE
-from poslab.comparison.seeds_and_text import stretches_of
-from poslab.statistics.text import seeds_and_text
 from runs_to_compare import (
     change_summary,
     compare_folders,
     page_in,
     report_of,
+    runs_by_group,
     write_evaluation,
     write_run,
 )
 
 from poslab.evaluation.files import evaluate_run
 from poslab.runs.evaluation import read_evaluation
+from seedstats.other_text import stretches_of
+from seedstats.statistics.stretches import seeds_and_text
 
 TOKENS = 533
 
@@ -42,27 +43,25 @@ def write_pair(
 
 
 def claim_in(root: Path, **settings: bool) -> str:
-    best, said, unfailed = page_in(report_of(root, **settings)).lists[0]
-    assert best == "best: t5 (95 % sure)"
-    assert said.startswith("t5 is better than absolute by 0.")
-    assert unfailed.startswith("none of the 5 seeds of each scheme failed")
+    (said,) = page_in(report_of(root, **settings)).lists[0]
+    assert said.startswith("t5 is better than absolute: 0.")
     return said
 
 
 @pytest.mark.usefixtures("no_figures")
 def test_a_claim_says_for_which_seeds_and_text_it_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_pair(tmp_path / "even", of_text=0.05)
-    assert "n = 5; it holds for other seeds and held-out text of this corpus: [0.0" in claim_in(tmp_path / "even")
-    assert "interval, seeds and text" in capsys.readouterr().out
+    assert claim_in(tmp_path / "even").endswith(" It holds for new seeds and for other text of this corpus.")
+    assert "interval, other text" in capsys.readouterr().out
     write_pair(tmp_path / "uneven", of_text=1.0)
-    said = claim_in(tmp_path / "uneven")
-    assert "n = 5; it holds for other seeds on this text; not shown for other text: [-0." in said
-    assert said.endswith("] over seeds and text")
-    header, first, second = page_in(tmp_path / "uneven" / "report").rows[:3]
+    assert claim_in(tmp_path / "uneven").endswith(
+        " It holds for new seeds on this text; for other text it is not shown."
+    )
+    _, header, first, second = page_in(tmp_path / "uneven" / "report").rows[:4]
     by_label = {row[0]: dict(zip(header, row, strict=True)) for row in (first, second)}
-    low, high = map(float, by_label["t5"]["interval, seeds and text"].split(" to "))
+    low, high = map(float, by_label["t5"]["interval, other text"].split(" to "))
     assert low < -0.2 < 0 < high
-    assert by_label["absolute"]["interval, seeds and text"] == ""
+    assert by_label["absolute"]["interval, other text"] == ""
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -70,7 +69,7 @@ def test_documents_are_what_is_drawn_of_a_text(tmp_path: Path) -> None:
     """The interval is that of seeds and documents, however much they differ within; of few nothing is said."""
     ends = [40, 111, 160, 190, 230, 260, 300, 340, 385, 430, 470, 510]
     write_pair(tmp_path / "many", of_text=0.05, ends=ends)
-    assert "it holds for other seeds and held-out text of this corpus: [0." in claim_in(tmp_path / "many")
+    assert "It holds for new seeds and for other text of this corpus." in claim_in(tmp_path / "many")
     losses = [
         np.array([read_evaluation(tmp_path / "many" / f"{pos}-seed{seed}").consecutive_losses for seed in range(1, 6)])
         for pos in ("t5", "absolute")
@@ -79,9 +78,7 @@ def test_documents_are_what_is_drawn_of_a_text(tmp_path: Path) -> None:
     expected = seeds_and_text(losses[0] - losses[1], documents, np.ones(TOKENS))
     assert compare_folders(tmp_path / "many").over_text["t5"].interval == pytest.approx(expected.interval, abs=1e-6)
     write_pair(tmp_path / "few", of_text=0.05, ends=ends[:8])
-    assert claim_in(tmp_path / "few").endswith(
-        "; of other text nothing is known, as what is held out tells less of it than 10 documents of equal length"
-    )
+    assert claim_in(tmp_path / "few").endswith("because what is held out tells less than 10 documents of equal length.")
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -98,8 +95,9 @@ def test_stretches_have_the_mean_that_is_compared(limit: object, trained: Callab
     run = shutil.copytree(trained(*SMOKE, f"trainer.limit_val_batches={limit}"), tmp_path / "run")
     evaluation = evaluate_run(run, [16])
     (group,) = compare_folders(run, validation="best").groups
-    stretches = stretches_of(group)[group.runs[0].seed]
-    tokens = group.runs[0].summary.val_loss_tokens
+    stretches = stretches_of(group)[1]
+    ((of_group,),) = runs_by_group(run).values()
+    tokens = of_group.summary.val_loss_tokens
     assert len(stretches) == tokens // 16
     assert (tokens == evaluation.tokens) == (limit == "null")
     assert np.mean(stretches) == pytest.approx(group.values[1], abs=1e-5)
@@ -112,6 +110,6 @@ def test_stretches_of_other_weights_are_called_so(tmp_path: Path) -> None:
     for folder in tmp_path.glob("t5-seed*"):
         change_summary(folder, last_val_loss=json.loads((folder / "summary.json").read_text())["best_val_loss"] + 0.01)
     assert claim_in(tmp_path).endswith(
-        "; of other text nothing is known, as its stretches were measured with the best weights, not the last"
+        "because its passages were measured on another checkpoint than the one compared."
     )
-    assert "interval, seeds and text" not in page_in(tmp_path / "report").rows[0]
+    assert "interval, other text" not in page_in(tmp_path / "report").rows[1]
