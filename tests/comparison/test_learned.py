@@ -43,14 +43,23 @@ def models(tmp_path: Path) -> dict[str, Path]:
 def test_weights_are_evaluated_and_drawn(models: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     for run in models.values():
         (run / "evaluation.json").unlink()
+    report_of(models["t5"].parent, measure=False)
+    out = capsys.readouterr().out
+    assert "\n- t5 and absolute were equal" in out
+    assert not any(said in out for said in ("measuring", "\nnow "))
+    assert not [*models["t5"].parent.glob("*/evaluation.json")]
     folder = report_of(models["t5"].parent)
     shown = re.findall(r"figures/(\w+)\.svg", (folder / "report.md").read_text())
     assert shown[:6] == ["results", "costs", "by_position", "by_length", "last", "attention"]  # and no empty curves
     assert {"learned_t5_bias", "learned_absolute_similarity"} <= set(shown[6:])
     out, err = capsys.readouterr()
     assert [line for line in err.splitlines() if "no loss curve" not in line] == []
-    assert "measuring 2 runs by length and position, about 0:" in out
-    assert "\nnow     On 33 passages of the text, these two runs of t5 and absolute " in out
+    new = "\nnow     On 33 passages of the text, these two runs of t5 and absolute "
+    measuring = "\nmeasuring 2 runs by length and position, about 0:"
+    order = ("\nNo answer yet: ", "\n- t5 and absolute were equal", measuring, new, "\nreport ")
+    places = [out.index(said) for said in order]
+    assert places == sorted(places)
+    assert out.count("\nnow ") == 1  # what was said before is not said again
     evaluation = read_evaluation(models["t5"])
     assert 7 < evaluation.lengths[-1].sliding_loss < 8  # log of 1,417, as nothing was learned
     evaluated = {path: path.read_bytes() for path in models["t5"].parent.glob("*/evaluation.json")}

@@ -23,7 +23,7 @@ from poslab.commands.compare import run_comparison
 from poslab.config.scripts import CompareConfig
 from poslab.errors import UserError
 from poslab.runs.plan import PLAN, add_to_plan, read_plan
-from seedstats.answers import fine_print
+from seedstats.answers import caveats, findings, fine_print, headline
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def test_missing_seeds_are_said_and_nothing_is_claimed(swept: Path) -> None:
     assert said["t5"].startswith(f"{shown}: 2 of 5 seeds are missing (4, 5); so far -0.1")
     for seed in (1, 2, 3):
         shutil.rmtree(swept / f"t5-seed{seed}")
-    assert said_of(swept)["t5"] == "t5 has no finished run: 5 of 5 seeds are missing."
     comparison = compare_folders(swept, plan=read_plan(swept))
+    assert caveats(comparison) == ["t5 has no finished run: 5 of 5 seeds are missing."]
     assert comparison.differences["shaw"].comparisons == 2
 
 
@@ -90,28 +90,27 @@ def test_a_run_that_diverged_is_on_the_page(swept: Path, capsys: pytest.CaptureF
     (folder / "diverged.json").write_text(json.dumps(content))
     page = page_in(report_of(swept))
     assert any("1 of 5 seeds of t5 diverged; in the others" in answer for answer in page.lists[0])
-    assert "Left out, because seeds diverged: t5" in page.headlines[0]
-    rows = {row[0]: row for row in reversed(page.rows[2:5])}
-    assert rows["t5"][1] == "4 (1 diverged)"
-    assert next(iter(rows)) == "t5"  # behind those that are worse on average
+    assert page.headlines[0].endswith(" Left out, because seeds diverged: t5.")
+    assert page.results[-1][:2] == ["t5", "4 (1 diverged)"]  # behind those that are worse on average
     out = capsys.readouterr().out
     assert f"left out  {folder}: it diverged, by step 3" in out
     for seed in (1, 2, 4, 5):
         change_summary(swept / f"t5-seed{seed}", best_val_loss=math.inf, last_val_loss=math.inf)
-    assert said_of(swept)["t5"] == "t5 has no finished run: 5 of 5 seeds diverged."
-    rows = page_in(report_of(swept)).tables[0]
-    assert rows[-1][:4] == ["t5", "0 (5 diverged)", "n/a", ""]
+    page = page_in(report_of(swept))
+    assert "t5 has no finished run: 5 of 5 seeds diverged." in page.lists[1]
+    assert page.results[-1][:4] == ["t5", "0 (5 diverged)", "n/a", ""]
 
 
 def test_a_scheme_that_always_diverges_counts_as_failed(tmp_path: Path) -> None:
     write_sweep(tmp_path, absolute=0.0, shaw=0.0, t5=-0.1)
     add_to_plan(tmp_path, plan_of(tmp_path))
-    assert fine_print(compare_folders(tmp_path))
+    assert fine_print(compare_folders(tmp_path)).startswith("None of 5 seeds failed")
     for seed in range(1, 6):
         change_summary(tmp_path / f"shaw-seed{seed}", best_val_loss=math.inf, last_val_loss=math.inf)
-    found = compare_folders(tmp_path, plan=read_plan(tmp_path))
-    assert any("t5 is better" in said for said in sentences(found))
-    assert not fine_print(found)
+    one = compare_folders(tmp_path, plan=read_plan(tmp_path))
+    assert headline(one) == "No answer yet: shaw has no finished run: 5 of 5 seeds diverged."
+    assert any("t5 is better" in said for said in findings(one))
+    assert fine_print(one) == ""
 
 
 def test_what_diverged_with_other_settings_says_nothing_of_these(swept: Path) -> None:

@@ -23,7 +23,8 @@ from runs_to_compare import (
 from poslab.errors import SettingError, UserError
 from poslab.sweep import sweep
 from poslab.sweep.job_list import Job
-from seedstats import Comparison
+from seedstats.answers import caveats
+from seedstats.comparison import Comparison
 
 SHAW = [0.9, 0.7, 0.8, 0.8, 0.9, 0.7, 0.8, 0.84]  # of eight seeds
 BASE = [0.2, 0.1, 0.1, 0.3, 0.2, 0.2, 0.1, 0.2]
@@ -42,7 +43,7 @@ def compared(root: Path, *shares: tuple[str, list[float]], **settings: object) -
 
 
 def schemes_in(folder: Path) -> list[list[str]]:
-    """Heads and rows of the page's tables of schemes."""
+    """Heads and rows of the page's tables of schemes, but for the heads above the heads."""
     return [row for row in page_in(folder).rows if len(row) > 10]
 
 
@@ -88,32 +89,32 @@ def test_a_scheme_without_the_figure_is_lost(tmp_path: Path) -> None:
     write_task_run(tmp_path, "absolute", 1, {10: 0.5})
     comparison = compare_folders(tmp_path)
     assert [group.label for group in comparison.groups] == ["shaw", "t5"]
-    first, second = sentences(comparison)
-    assert "is shown: the baseline would be absolute, which has no finished run" in first
-    assert second == "absolute has no finished run: 8 of 8 seeds are missing."
+    (said,) = sentences(comparison)
+    assert "is shown: the baseline would be absolute, which has no finished run" in said
+    assert caveats(comparison) == ["absolute has no finished run: 8 of 8 seeds are missing."]
 
 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
 def test_the_page_of_a_text_says_nothing_of_tasks_nor_of_sign_flips(tmp_path: Path) -> None:
     write_sweep(tmp_path, seeds=2, absolute=0.0, t5=-0.5)
     text = (report_of(tmp_path) / "report.md").read_text()
-    assert "The loss is that of the last validation. No checkpoint was selected by it." in text
-    assert not any(words in text for words in ("sign-flip", "What comes out wrong", "Who solves the range"))
+    assert "Values: last validation loss, nats per token; lower is better. The loss is that of the last" in text
+    assert not any(words in text for words in ("exact test", "What comes out wrong", "Who solves the range"))
 
 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
 def test_page_and_table_say_what_the_figures_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_task(tmp_path, absolute=BASE, shaw=SHAW)
     folder = report_of(tmp_path, length=40)
-    header, best = schemes_in(folder)[:2]
-    assert header[2] == "exact at 40"
-    assert header[8:10] == ["exact at 10", "exact at 20"]
+    header, best, _, chance = schemes_in(folder)
+    best_by_head = dict(zip(header, best, strict=True))
     assert best[:3] == ["shaw", "8", f"{sum(SHAW) / 32:.3f}"]
-    assert best[8:10] == ["1.000", f"{sum(SHAW) / 8:.3f}"]
+    assert (best_by_head["exact at 10"], best_by_head["exact at 20"]) == ("1.000", f"{sum(SHAW) / 8:.3f}")
+    assert (header[2], chance[:3]) == ("exact at 40", ["(most frequent answer)", "", "0.200"])
+    assert best in markdown_rows(folder)
     text = (folder / "report.md").read_text()
-    assert "exact at 40, share of the examples; higher is better. Training ended at length 10." in text
+    assert "Values: exact at 40, share of the examples; higher is better. Training ended at length 10." in text
     assert "An exact test must agree" in text
-    assert ["(most frequent answer)", "", "0.200"] in [row[:3] for row in markdown_rows(folder)]
     assert "measuring" not in capsys.readouterr().out
     values = pd.read_csv(folder / "results.csv").set_index(["name", "seed", "metric", "length"])["value"]
     assert values["shaw", 2, "exact", 20] == SHAW[1]
@@ -151,14 +152,14 @@ def test_within_one_task_runs_may_differ_in_nothing_but_the_scheme(three: Path) 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
 def test_what_is_chosen_counts_where_it_is_known(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = report_of(three, length=40, baseline="t5")
-    assert [row[2] for row in schemes_in(folder) if row[1] == "n"] == [
-        "exact at 40",
-        "exact at 40",
-        "last validation loss",
-    ]
+    compared = [row[2] for row in schemes_in(folder) if row[:2] == ["", "n"]]
+    assert compared == ["exact at 40", "exact at 40", "last validation loss"]
     notes = capsys.readouterr().err
     assert "note: baseline=t5: unknown; valid: " in notes
-    assert "note: length=40: last validation loss is of the whole run, at no length; the default is used" in notes
+    assert (
+        "note: length=40: last validation loss is of the whole run, at no length; what is usual takes its place"
+        in notes
+    )
     with pytest.raises(SettingError, match="length=41: exact is known at 10, 20, 40"):
         report_of(three, length=41)
     with pytest.raises(SettingError, match="baseline=t6: unknown"):

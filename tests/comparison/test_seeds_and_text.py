@@ -13,18 +13,17 @@ from runs_to_compare import (
     compare_folders,
     page_in,
     report_of,
+    runs_by_group,
     write_evaluation,
     write_run,
 )
 
 from poslab.evaluation.files import evaluate_run
 from poslab.runs.evaluation import read_evaluation
-from poslab.runs.load import read_runs
 from seedstats.other_text import stretches_of
 from seedstats.statistics.stretches import seeds_and_text
 
 TOKENS = 533
-EITHER = "It holds for new seeds and for other text of this corpus."
 
 
 def write_pair(
@@ -44,9 +43,7 @@ def write_pair(
 
 
 def claim_in(root: Path, **settings: bool) -> str:
-    page = page_in(report_of(root, **settings))
-    assert page.headlines[0].startswith("t5 is best: ")
-    (said,) = page.lists[0]
+    (said,) = page_in(report_of(root, **settings)).lists[0]
     assert said.startswith("t5 is better than absolute: 0.")
     return said
 
@@ -54,12 +51,13 @@ def claim_in(root: Path, **settings: bool) -> str:
 @pytest.mark.usefixtures("no_figures")
 def test_a_claim_says_for_which_seeds_and_text_it_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_pair(tmp_path / "even", of_text=0.05)
-    assert claim_in(tmp_path / "even").endswith(EITHER)
+    assert claim_in(tmp_path / "even").endswith(" It holds for new seeds and for other text of this corpus.")
     assert "interval, other text" in capsys.readouterr().out
     write_pair(tmp_path / "uneven", of_text=1.0)
-    said = claim_in(tmp_path / "uneven")
-    assert said.endswith("for other text it is not shown.")
-    header, first, second = page_in(tmp_path / "uneven" / "report").rows[1:4]
+    assert claim_in(tmp_path / "uneven").endswith(
+        " It holds for new seeds on this text; for other text it is not shown."
+    )
+    _, header, first, second = page_in(tmp_path / "uneven" / "report").rows[:4]
     by_label = {row[0]: dict(zip(header, row, strict=True)) for row in (first, second)}
     low, high = map(float, by_label["t5"]["interval, other text"].split(" to "))
     assert low < -0.2 < 0 < high
@@ -71,7 +69,7 @@ def test_documents_are_what_is_drawn_of_a_text(tmp_path: Path) -> None:
     """The interval is that of seeds and documents, however much they differ within; of few nothing is said."""
     ends = [40, 111, 160, 190, 230, 260, 300, 340, 385, 430, 470, 510]
     write_pair(tmp_path / "many", of_text=0.05, ends=ends)
-    assert claim_in(tmp_path / "many").endswith(EITHER)
+    assert "It holds for new seeds and for other text of this corpus." in claim_in(tmp_path / "many")
     losses = [
         np.array([read_evaluation(tmp_path / "many" / f"{pos}-seed{seed}").consecutive_losses for seed in range(1, 6)])
         for pos in ("t5", "absolute")
@@ -80,7 +78,7 @@ def test_documents_are_what_is_drawn_of_a_text(tmp_path: Path) -> None:
     expected = seeds_and_text(losses[0] - losses[1], documents, np.ones(TOKENS))
     assert compare_folders(tmp_path / "many").over_text["t5"].interval == pytest.approx(expected.interval, abs=1e-6)
     write_pair(tmp_path / "few", of_text=0.05, ends=ends[:8])
-    assert "Nothing is known of other text" in claim_in(tmp_path / "few")
+    assert claim_in(tmp_path / "few").endswith("because what is held out tells less than 10 documents of equal length.")
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -97,9 +95,9 @@ def test_stretches_have_the_mean_that_is_compared(limit: object, trained: Callab
     run = shutil.copytree(trained(*SMOKE, f"trainer.limit_val_batches={limit}"), tmp_path / "run")
     evaluation = evaluate_run(run, [16])
     (group,) = compare_folders(run, validation="best").groups
-    (summary,) = (run.summary for run in read_runs([str(run)])[0])
-    stretches = stretches_of(group)[summary.seed]
-    tokens = summary.val_loss_tokens
+    stretches = stretches_of(group)[1]
+    ((of_group,),) = runs_by_group(run).values()
+    tokens = of_group.summary.val_loss_tokens
     assert len(stretches) == tokens // 16
     assert (tokens == evaluation.tokens) == (limit == "null")
     assert np.mean(stretches) == pytest.approx(group.values[1], abs=1e-5)
@@ -111,5 +109,7 @@ def test_stretches_of_other_weights_are_called_so(tmp_path: Path) -> None:
     write_pair(tmp_path, of_text=0.05)
     for folder in tmp_path.glob("t5-seed*"):
         change_summary(folder, last_val_loss=json.loads((folder / "summary.json").read_text())["best_val_loss"] + 0.01)
-    assert claim_in(tmp_path).endswith("measured on another checkpoint than the one compared.")
+    assert claim_in(tmp_path).endswith(
+        "because its passages were measured on another checkpoint than the one compared."
+    )
     assert "interval, other text" not in page_in(tmp_path / "report").rows[1]

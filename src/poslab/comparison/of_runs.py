@@ -99,7 +99,7 @@ class RunResults(Results):
         trained = " or ".join(dict.fromkeys(f"{run.summary.training_length:,}" for run in every))
         return replace(
             base,
-            about=f"{base.about} Training ended at length {trained}." if task else base.about,
+            about=f"{base.about} Training ended at length {trained}.".lstrip() if task else base.about,
             columns=base.columns if task else {**base.columns, **_beyond(evaluations)},
             tables=[*base.tables, *([Details(memory.title, [replace(memory, title="")])] if memory else []), *errors],
             figures=of_losses + of_models,

@@ -72,10 +72,10 @@ def compared(results: Results, config: CompareConfig) -> dict[str, Comparison]:
     losses = [name for name in (TEST_LOSS, LAST_VALIDATION_LOSS) if name in metrics]
     metric = losses[0] if config.metric == LOSS and LOSS not in metrics and losses else config.metric
     if config.validation == "best":
-        usual = results.table.groupby("data", sort=False)["metric"].first().tolist()
-        by = metric or (LAST_VALIDATION_LOSS if LAST_VALIDATION_LOSS in usual else usual[0])
-        if by not in (LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS):
-            problem = f"the runs are compared by {by}, which chose nothing"
+        usual_metrics = results.table.groupby("data", sort=False)["metric"].first()
+        others = [name for name in ([metric] if metric else usual_metrics) if name != LAST_VALIDATION_LOSS]
+        if others:
+            problem = f"the runs are compared by {others[0]}, which chose nothing"
             raise SettingError("validation", config.validation, problem)
         metric = BEST_VALIDATION_LOSS
     usual = {name: {key: as_typed(value) for key, value in default_settings(name).items()} for name in schemes()}
