@@ -3,7 +3,7 @@
     python tests/executed.py                                   all figures; the main job: experiment=smoke, two steps
     python tests/executed.py scripts/compare.py runs=RUNS      statements and files that any other script executes
 
-Statements are those of function bodies in src/poslab; what runs on import, such as definitions, doesn't count. The main
+Statements are those of function bodies in src; what runs on import, such as definitions, doesn't count. The main
 job finds its text tokenised: a first run, which is not counted, fills a cache of its own.
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = REPOSITORY / "src" / "poslab"
+ROOMS = ("poslab", "seedstats", "hydra_plugins")
 MAIN_JOB = ("scripts/train.py", "pos=t5", "experiment=smoke", "trainer.max_steps=2")
 A_DECODER = """
 import sys, poslab
@@ -57,7 +58,9 @@ def main() -> None:
     )
     listed = files_to_a_step()
     print(f"from the command line to a training step: {len(listed)} files, {lines(*listed):,} lines")
-    print(f"package {lines(*text):,} lines, tests {lines(*(REPOSITORY / 'tests').rglob('*.py')):,}")
+    rooms = {name: [path for path in text if path.relative_to(REPOSITORY / "src").parts[0] == name] for name in ROOMS}
+    print("; ".join(f"{name} {lines(*of):,} lines" for name, of in rooms.items()))
+    print(f"all {lines(*text):,} lines, tests {lines(*(REPOSITORY / 'tests').rglob('*.py')):,}")
     print(f"train.py {lines(PACKAGE / 'training' / 'train.py')} lines")
 
 
@@ -70,7 +73,7 @@ def statements(command: list[str]) -> dict[str, int]:
             subprocess.run([sys.executable, *first], cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)
         data, report = f"--data-file={scratch}/data", f"{scratch}/coverage.json"
         coverage = [sys.executable, "-m", "coverage"]
-        subprocess.run([*coverage, "run", data, "--source", "src/poslab", *arguments], cwd=REPOSITORY, check=True)
+        subprocess.run([*coverage, "run", data, "--source", "src", *arguments], cwd=REPOSITORY, check=True)
         subprocess.run([*coverage, "json", data, "-q", "-o", report], cwd=REPOSITORY, check=True)
         files = json.loads(Path(report).read_text())["files"]
     counts = {
