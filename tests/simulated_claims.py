@@ -2,7 +2,7 @@
 
     python tests/simulated_claims.py [TABLE...]
 
-prints tables of data/studies/simulated_claims.md: equal, different, shown, looks, tasks, rest, interaction; by
+prints tables of data/studies/simulated_claims.md: equal, different, shown, looks, tasks, rest, interaction, grids; by
 default all.
 `seedstats/test_simulated_claims.py` holds the same figures, of fewer sweeps, to their limits, and the vectorised rule
 here to that of seedstats.
@@ -16,14 +16,17 @@ from functools import cache
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 from scipy import special, stats
 
+from seedstats import compare, headline
 from seedstats.statistics.counts import TwoCounts
 from seedstats.statistics.families import one_family
 from seedstats.statistics.paired import Difference, paired
 from seedstats.statistics.permutation import sign_flip_test
 from seedstats.statistics.power import plan_seeds, seeds_needed
 from seedstats.statistics.stretches import two_way
+from seedstats.table import checked
 
 Array = np.ndarray
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
@@ -384,6 +387,28 @@ def false_interactions(draw: Draw, seeds: int, count: int) -> float:
     return float(np.mean([sign_flip_test(of_seeds, "greater") < 0.05 for of_seeds in effects]))
 
 
+# Names at their best settings
+
+
+def false_claims_of_grids(draw: Draw, names: int, settings: int, seeds: int, count: int) -> tuple[float, float]:
+    """Return the proportions of pages with a false claim, and of headlines that name a single best one, where names
+    with several settings each are all equal and the settings are chosen by what is compared."""
+    cells = [(str(name), str(setting)) for name in range(names) for setting in range(settings)]
+    claimed = single = 0
+    for page in draw(np.random.default_rng(15), (count, 1, len(cells), seeds))[:, 0]:
+        rows = [
+            (name, setting, seed, value)
+            for (name, setting), values in zip(cells, page, strict=True)
+            for seed, value in enumerate(values)
+        ]
+        found = compare(checked(pd.DataFrame(rows, columns=["name", "rate", "seed", "value"])), better="lower")
+        one = found["results"]
+        of_settings = (effect.difference for effect in one.setting_effects)
+        claimed += any(d.significant for d in (*one.differences.values(), *of_settings))
+        single += " is best" in headline(one)
+    return claimed / count, single / count
+
+
 # Tables
 
 
@@ -550,6 +575,16 @@ def of_interactions(count: int) -> None:
     table(["an interaction that there isn't is shown, %", *(f"n = {n}" for n in seeds)], rows)
 
 
+def of_grids(count: int) -> None:
+    def rows() -> Iterator[Sequence[Cell]]:
+        for name in ("normal", "t(3)", "skewed"):
+            for size in ((2, 3, 3), (2, 3, 5), (3, 4, 5), (2, 5, 10)):
+                names, settings, seeds = map(str, size)
+                yield name, names, settings, seeds, *false_claims_of_grids(NOISES[name], *size, count // 40)
+
+    table(["noise", "names", "settings each", "n", "any false claim, %", "a single best one, %"], rows())
+
+
 TABLES: dict[str, Callable[[int], None]] = {
     "equal": of_equal_schemes,
     "different": of_different_schemes,
@@ -558,6 +593,7 @@ TABLES: dict[str, Callable[[int], None]] = {
     "tasks": of_tasks,
     "rest": of_the_rest,
     "interaction": of_interactions,
+    "grids": of_grids,
 }
 
 if __name__ == "__main__":
