@@ -45,7 +45,7 @@ LOST, GONE = dict.fromkeys(range(1, 6)), dict.fromkeys(range(1, 6), math.inf)
         ([rows(losses(absolute=0, a=0, b=0, t5=-0.2, shaw=-0.2, c=0.3))],
          "The best is (shaw or t5|t5 or shaw). The 4 others are not the best"),
         ([rows(losses(noise=0.03, absolute=0, t5=0, shaw=0))],
-         "None is shown to be best. The best may be t5, shaw or absolute"),
+         "No difference shown: t5, shaw or absolute may be best"),
         ([rows(losses(seeds=2, absolute=0, t5=-1))], "No answer yet: t5 has 2 seeds, and an answer takes 3"),
         ([rows(losses(seeds=1, absolute=0, t5=-1))], "No answer yet: t5 has 1 seed, and an answer takes 3"),
         ([rows(losses(absolute=0))], r"Only absolute is here \(5 seeds\): there is nothing to compare it with"),
@@ -64,7 +64,7 @@ LOST, GONE = dict.fromkeys(range(1, 6)), dict.fromkeys(range(1, 6), math.inf)
         (grid(absolute=0, t5=-0.1),
          rf"t5 rate=2 is best: {NUMBERS.format('absolute rate=2')}. Each name is at its setting with the best loss"),
         (grid(absolute=0, t5=0),
-         "None is shown to be best. The best may be t5 rate=2 or absolute rate=2. "
+         "No difference shown: t5 rate=2 or absolute rate=2 may be best. "
          "Each name is at its setting with the best loss"),
         (grid(absolute=0, t5=0, z=0.5),
          "The best is t5 rate=2 or absolute rate=2. z rate=2 is not the best."
