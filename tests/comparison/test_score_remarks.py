@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from poslab.comparison.figures import scores_panel, styles_of
 from runs_to_compare import (
     change_config,
     change_summary,
@@ -16,7 +17,6 @@ from runs_to_compare import (
     write_task_run,
 )
 
-from poslab.comparison.figures import scores_panel, styles_of
 from poslab.errors import SettingError
 
 LATE = 0.05  # by which the last validation of the second scheme is above its best

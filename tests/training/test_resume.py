@@ -17,7 +17,7 @@ import yaml
 from common import ENDLESS, FULL_CAMPAIGN, REPOSITORY, RICHEST, compose_config
 from processes import without_pictures
 from pytorch_lightning import Callback
-from runs_to_compare import group_of
+from runs_to_compare import runs_by_group
 from runs_to_evaluate import Malicious
 from runs_to_resume import TINY, TINY_TASK, assert_same_run, content_of, logged, resume
 from tensorboard.summary.writer.event_file_writer import AtomicCounter
@@ -303,7 +303,7 @@ def test_an_extended_run_is_none_that_was_trained_for_as_long_at_once(
     own, other = map(keys_of, runs)
     assert own[0] != other[0]
     assert own[1] != other[1]
-    assert command_of(group_of(cut)) == "not recorded"
+    assert command_of(*runs_by_group(cut).values()) == "not recorded"
 
 
 def test_a_run_planned_by_steps_has_no_fewer_epochs_than_it_has_trained(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from common import ALIBI, FULL_CAMPAIGN, REPOSITORY, RICHEST, SMOKE, SOUND, compose_config, make_scheme
 from matplotlib.figure import Figure
 from processes import grown_by, measured_training, run_process
-from runs_to_compare import group_of
+from runs_to_compare import runs_by_group
 from runs_to_resume import assert_same_weights, content_of, resume
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
@@ -259,7 +259,7 @@ def test_scheme_from_outside_by_its_yaml(tmp_path: Path) -> None:
     assert folder.name.startswith("slopes-seed1-")
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["pos"], summary["pos_settings"], summary["params_scheme"]) == ("slopes", {"steepest": 0.5}, 0)
-    assert command_of(group_of(folder)).startswith(f"poslab train --config-dir={tmp_path / 'mine'} ")
+    assert command_of(*runs_by_group(folder).values()).startswith(f"poslab train --config-dir={tmp_path / 'mine'} ")
 
 
 def test_console(tmp_path: Path) -> None:
