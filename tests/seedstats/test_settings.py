@@ -220,7 +220,7 @@ def test_names_are_compared_each_at_its_best_setting() -> None:
     with pytest.raises(BadSetting, match=r"^chosen_by=los: there is no such metric; valid: exact, validation loss$"):
         compared(*SWEPT, chosen_by="los")
     # Neither a survivor's low loss counts, nor that of one seed that others have as well.
-    for shares, of_validation in (([0.5, math.nan], [0.01, math.nan]), ([0.5, None], [0.3, None])):
+    for shares, of_validation in (([0.5, math.nan], [0.01, math.nan]), ([0.5], [0.3])):
         parts = [*SWEPT[:3], *of_rate("t5", 8, shares, of_validation), *SWEPT[6:]]
         assert compared(*parts, chosen_by="validation loss").chosen == ["nope", "t5 rate=32"]
 
