@@ -29,7 +29,7 @@ def headline(one: Comparison) -> str:
 
 def _best_known(one: Comparison, best: BestSet) -> str:
     others = [label for label in best.p_values if label not in best.members]
-    at_best = f" Each name is at its setting with the best {one.chosen_by}." if one.in_grids else ""
+    at_best = f" Each name is at its best setting by {one.chosen_by}." if one.in_grids else ""
     if len(best.members) > 1:
         pair = sorted(best.members, key=lambda label: label == one.baseline)
         equal = _between(one, *pair) if len(one.judged) == 2 else None

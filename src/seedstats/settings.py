@@ -376,7 +376,7 @@ def choices_table(comparison: Comparison) -> Table | None:
         row = [name, str(len(of)), *("not tried" if group is None else _told(group, of) for group in both)]
         row += [metric.text(group.mean(metric.name, length) if group else None) for length in lengths for group in both]
         rows.append(row)
-    remark = f"Chosen: the setting with the best mean {comparison.chosen_by} over seeds."
+    remark = f"Chosen: the best setting by mean {comparison.chosen_by} over seeds."
     if comparison.chosen_by == metric.title:
         remark += " The values shown here chose it, so they favour names with many settings."
     if len({len(of) for of in grids.values()}) > 1:

@@ -62,13 +62,13 @@ LOST, GONE = dict.fromkeys(range(1, 6)), dict.fromkeys(range(1, 6), math.inf)
         (changed("absolute", {2: math.inf}, absolute=0, t5=-0.1, shaw=0.5),
          r"t5 is best\. Left out, because seeds diverged: absolute"),
         (grid(absolute=0, t5=-0.1),
-         rf"t5 rate=2 is best: {NUMBERS.format('absolute rate=2')}. Each name is at its setting with the best loss"),
+         rf"t5 rate=2 is best: {NUMBERS.format('absolute rate=2')}. Each name is at its best setting by loss"),
         (grid(absolute=0, t5=0),
          "No difference shown: t5 rate=2 or absolute rate=2 may be best. "
-         "Each name is at its setting with the best loss"),
+         "Each name is at its best setting by loss"),
         (grid(absolute=0, t5=0, z=0.5),
          "The best is t5 rate=2 or absolute rate=2. z rate=2 is not the best."
-         " Each name is at its setting with the best loss"),
+         " Each name is at its best setting by loss"),
         ([rows(losses(t5=0), rate=1), rows(losses(t5=0.1), rate=2), rows({"t5": [5, 5.2, 5.1, 5.3, 5]}, rate=3)],
          "The best is t5 rate=1 or t5 rate=2. t5 rate=3 is not the best"),
     ],

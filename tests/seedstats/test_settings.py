@@ -243,7 +243,7 @@ def test_default_and_chosen_stand_side_by_side() -> None:
         ["nope", "1", "", "", "0.300", "0.300", "0.150", "0.150"],
         ["t5", "3", "rate=1", "rate=8", "0.200", "0.600", "0.100", "0.300"],
     ]
-    assert found.note.startswith("Chosen: the setting with the best mean validation loss over seeds.")
+    assert found.note.startswith("Chosen: the best setting by mean validation loss over seeds.")
     assert "has also chosen" not in found.note
     assert "Some names were tried with more settings than others" in found.note
 
