@@ -135,7 +135,7 @@ def test_a_gpu_compiles_no_attention_in_float64(
     dtype: torch.dtype, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("poslab.attention.kernels.flex.flex_problem", lambda device: None)
-    model = GPT(KeysByDistance(), dropout=0.0, **(SMALL | {"context_length": 300})).to(dtype)
+    model = GPT(KeysByDistance(), dropout=0.0, **(SMALL | {"context_length": 600})).to(dtype)
     assert training_backend(model, torch.device("cuda")) == backend
 
 

@@ -35,6 +35,7 @@ from seedstats.statistics.permutation import share_test, sign_flip_test, signed_
 
 FEWEST_SEEDS = 3  # of a claim; from two, more than twice as many would be false (data/studies/simulated_claims.md)
 _ROUNDING = 1e-12  # spreads and differences up to here, relative to the largest figure, are rounding
+_NOTHING = 1e-150  # below this, squares of differences are 0
 
 Pair = TypeVar("Pair")
 Figures = Mapping[int, float]  # of one group, by seed
@@ -158,7 +159,7 @@ def _test_finished(figures: NDArray[np.float64], proportion: bool, usual: float)
     n, (a, b) = figures.shape[1], figures
     if n == 0:
         return Difference(None, None, None, None, 0)
-    rounding = _ROUNDING * float(np.abs(figures).max())
+    rounding = max(_NOTHING, _ROUNDING * float(np.abs(figures).max()))
     mean = float((a - b).mean())
     if abs(mean) <= rounding:
         mean = 0.0
