@@ -5,15 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from seedstats.claims import read_claims
-from seedstats.comparison import compare
 from seedstats.errors import BadSetting, BadTable, suggestion
-from seedstats.figures import setting_figures
 from seedstats.page import terminal
-from seedstats.reporting import Report
-from seedstats.section import Section
-from seedstats.table import read_table
-from seedstats.verdict import verdicts
 
 _HELP = """Which is best, by how much, how sure: a table of results over seeds becomes answers and a page.
 
@@ -75,6 +68,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _compared(arguments: Sequence[str]) -> Path:
     """Compare the files, print the answers, and return the page's path."""
     files, asked, columns = _parsed(arguments)
+    # Late, so that help and wrong settings are answered before pandas, scipy and matplotlib are loaded.
+    from seedstats.claims import read_claims
+    from seedstats.comparison import compare
+    from seedstats.figures import setting_figures
+    from seedstats.reporting import Report
+    from seedstats.section import Section
+    from seedstats.table import read_table
+    from seedstats.verdict import verdicts
+
     table = read_table(*files, columns=columns)
     claims = read_claims(asked.claims) if asked.claims else []
     names = ("baseline", "metric", "length", "better", "pairs", "effect", "looks", "chosen_by")

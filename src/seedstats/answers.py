@@ -29,20 +29,20 @@ def headline(one: Comparison) -> str:
 
 def _best_known(one: Comparison, best: BestSet) -> str:
     others = [label for label in best.p_values if label not in best.members]
-    at_best = ", each at its best setting," if one.in_grids else ""
+    at_best = f" Each name is at its setting with the best {one.chosen_by}." if one.in_grids else ""
     if len(best.members) > 1:
-        return headline_of_best(best, others, at_best.rstrip(","))
-    first = best.members[0]
-    second = one.baseline
+        pair = sorted(best.members, key=lambda label: label == one.baseline)
+        equal = _between(one, *pair) if len(one.judged) == 2 else None
+        return str(equal) if isinstance(equal, Equal) else headline_of_best(best, others) + at_best
+    first, second = best.members[0], one.baseline
     if second not in others:  # the next best takes its place, as it is best itself, or seeds of it diverged
         second = next(group.label for group in one.judged if group.label in others)
     found = _between(one, first, second)
     if not isinstance(found, Shown) or found.word != BETTER:
-        return f"{first}{at_best} is best{f': {found.numbers} from {second}' if found else ''}."
-    if found.is_small and found.effect:
-        matters = f"{found.effect:g} {one.metric.short_unit}".rstrip()
-        return f"{first}{at_best} is best, but by less than the {matters} that matters: {found.compared}."
-    return f"{first}{at_best} is best: {found.compared}."
+        return f"{first} is best{f': {found.numbers} from {second}' if found else ''}.{at_best}"
+    matters = f"{found.effect or 0:g} {one.metric.short_unit}".rstrip()
+    small = f", but by less than the {matters} that matters" if found.is_small else ""
+    return f"{first} is best{small}: {found.compared}.{at_best}"
 
 
 def _between(one: Comparison, first: str, second: str) -> Finding | None:
@@ -64,14 +64,14 @@ def _unknown(one: Comparison) -> str:
             return missing_seeds(missing, f"{len(planned.seeds[group.label])} seeds of {group.label}")
     fewest = min(one.judged, key=lambda group: len(group.values))
     if len([group for group in one.judged if not group.diverged]) < 2:
-        return "runs diverged, and less than two groups are left"
+        return "runs diverged, and fewer than two groups are left"
     return f"{fewest.label} has {counted(len(fewest.values))}, and an answer takes {FEWEST_SEEDS}"
 
 
 def findings(one: Comparison) -> list[str]:
     """Return what a comparison shows, at most five sentences: differences that are shown first; where there are more, a
     line for each kind."""
-    effects, of_text = effects_in_words(one.setting_effects), _on_single_runs(one)
+    effects, of_text = effects_in_words(one.setting_effects, one.effect), _on_single_runs(one)
     texts = [*_one_by_one(one), *effects, *of_text]
     if len(texts) > FEW:
         pairs = f"Of all {len(one.pairs)} pairs, {len(ranked(one))} are shown to differ."
@@ -83,8 +83,8 @@ def findings(one: Comparison) -> list[str]:
 
 def all_findings(one: Comparison) -> list[str]:
     """Return all findings one by one, if `findings` has them but in short."""
-    every = [*map(str, one.findings.values()), *pair_sentences(one), *effects_in_words(one.setting_effects)]
-    every += _on_single_runs(one)
+    effects = effects_in_words(one.setting_effects, one.effect)
+    every = [*map(str, one.findings.values()), *pair_sentences(one), *effects, *_on_single_runs(one)]
     return every if set(every) - set(findings(one)) else []
 
 

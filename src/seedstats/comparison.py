@@ -30,8 +30,9 @@ class Comparison:
     caveats: what weakens the answers. planned: the seeds that were planned. effect: the difference that matters.
     references: values that no run has, by name, and what it means to be worse. setting_effects: of values of settings.
     chosen: the labels of the groups that each name is judged by: at its best setting, where it has several. chosen_by:
-    the metric that chose them. candidates: from how many groups the baseline was chosen. notes: what was asked, and these data don't know. sections: how many comparisons the
-    page has. looks: how often the values are looked at, with seeds added in between.
+    the metric that chose them. candidates: from how many groups the baseline was chosen. notes: what was asked, and
+    these data don't know. sections: how many comparisons the page has. looks: how often the values are looked at, with
+    seeds added in between.
     """
 
     metric: Metric
@@ -143,7 +144,7 @@ def compare(
         if len(errors) == len(found):
             raise errors[0]
     for name, errors in refused.items():
-        found[name] = replace(found[name], notes=[f"{error}; what is usual takes its place" for error in errors])
+        found[name] = replace(found[name], notes=[f"{error}; the default is used" for error in errors])
     return dict(zip(found, _as_one_page(list(found.values()), looks), strict=True))
 
 

@@ -69,12 +69,12 @@ def draw_references(axes: Axes, values: Mapping[str, float], *, upright: bool = 
 
 
 _BY_RUN = (
-    "Left: the mean difference from {baseline} over common seeds, with the interval to quote. Right: each dot is a "
-    "run, and below the dots stands their mean with its 95 % interval."
+    "Left: the mean difference from {baseline} over common seeds, with the interval to quote. Right: each small mark "
+    "is a run, and the large mark below is the mean with its 95 % interval."
 )
-_ALONE = "Each dot is a run, and below the dots stands their mean with its 95 % interval."
+_ALONE = "Each small mark is a run, and the large mark below is the mean with its 95 % interval."
 _OVER_TEXT = (
-    " The broad, pale bar is the interval for new seeds and other text: where it reaches 0, other text may differ."
+    " The broad, pale bar is the interval for new seeds and other text. If it includes 0, other text may differ."
 )
 
 
@@ -125,8 +125,8 @@ def _interval(axes: Axes, row: float, mean: float, interval: Interval | None, lo
 Curves = dict[str, dict[float, list[float]]]  # by label and the value of the setting: the value of each seed
 
 _CAPTION = (
-    "Each line is a name, by the value of the setting that it was tried with: means over seeds, and bars from the "
-    "worst seed to the best. The best point of a line could not have been chosen without having seen it."
+    "Each line is the mean over seeds, and each bar reaches from the worst seed to the best. The best point of a line "
+    "looks better than it is if these values chose it."
 )
 
 
@@ -171,7 +171,8 @@ def _figure(name: str, curves: Mapping[str, Curves], titled: Mapping[str, Compar
             worst, best = ([of(seeds) for seeds in points.values()] for of in (min, max))
             axes.vlines(list(points), worst, best, color=look["color"], linewidth=1.1, alpha=0.6)
         metric = titled[title].metric
-        axes.set(title=title, xlabel=f"{name}{' (log scale)' if geometric(values) else ''}", ylabel=metric.label)
+        scale = " (log scale)" if geometric(values) else ""
+        axes.set(title=title if len(curves) > 1 else "", xlabel=name + scale, ylabel=metric.label)
         if metric.is_proportion:
             axes.set_ylim(-0.04, 1.04)
         if geometric(values):

@@ -88,9 +88,8 @@ class Shown(Finding):
 
     @property
     def compared(self) -> str:
-        """Return the amount as it stands in a headline, "0.093 nats better than B [0.030, 0.156], 5 seeds"."""
-        amount, space, interval = self.amount.partition(" [" if self.difference.interval else " in each")
-        return f"{amount} {self.word} than {self.second}{space}{interval}"
+        """Return the claim as it stands in a headline, "better than B by 0.093 nats [0.030, 0.156], 5 seeds"."""
+        return f"{self.word} than {self.second} by {self.amount}"
 
     @property
     def sizes(self) -> tuple[float, float]:
@@ -121,6 +120,11 @@ class Equal(Finding):
         within = f"{self.effect:g} {self.metric.short_unit}".rstrip()
         return f"{self.first} and {self.second} are equal within {within}: {self.numbers}, {self.seeds}"
 
+    @property
+    def matter(self) -> str:
+        wide = self.effect is not None and max(map(abs, self.difference.interval or (0.0,))) >= self.effect
+        return "two one-sided tests show it, although this interval is wider" if wide else ""
+
 
 class NotShown(Finding):
     """Difference that is not claimed, and how many seeds would show one of `effect`."""
@@ -138,19 +142,19 @@ class NotShown(Finding):
         """Return what would show a difference of `effect`, or what the comparison implies about one."""
         d, effect = self.difference, self.effect
         if effect is None:
-            return "with effect=NUMBER, a difference that matters, this says how many seeds would show it"
+            return ""
         plan = plan_seeds(d.sd or 0.0, d.n, effect, alpha=(1 - CONFIDENCE) / d.comparisons)
         fewest = seeds_that_agree(d) if self.metric.is_proportion else 0
         needed, low, high = (max(fewest, number) for number in (plan.assured, plan.low, plan.high))
         if needed >= MOST_SEEDS:
-            return f"to show {effect:g} would take {MOST_SEEDS:,} seeds or more"
+            return f"to show a difference of {effect:g} would take {MOST_SEEDS:,} seeds or more"
         if needed > d.n:
             spread = f"{low:,} to {high:,}" if high < MOST_SEEDS else f"{low:,} or more"
-            return f"to show {effect:g}, plan with {needed:,} seeds ({spread})"
+            return f"to show a difference of {effect:g}, plan with {needed:,} seeds ({spread})"
         if d.interval and -effect < d.interval.low and d.interval.high < effect:
             return f"a difference of {effect:g} would probably have been seen"
         # The power was high before the experiment, but the interval that came out is wide.
-        return f"{d.n} seeds usually show {effect:g}, but this interval does not exclude it"
+        return f"{d.n} seeds usually show a difference of {effect:g}, but this interval does not exclude it"
 
 
 class AllAlike(Finding):
@@ -161,10 +165,9 @@ class AllAlike(Finding):
         d = self.difference
         if not self.size:
             return f"{self.first} and {self.second} were equal in each of {self.seeds}"
-        was = (
-            f"{self.first} was {self.word} than {self.second}: {self.metric.amount(self.size)} in each of {self.seeds}"
-        )
-        return f"{was}, too few to claim it (p = {p_text(d.p_value or 0)}); {seeds_that_agree(d)} such seeds would do"
+        size, p = self.metric.amount(self.size), p_text(d.p_value or 0)
+        was = f"{self.first} was {self.word} than {self.second}: {size} in each of {self.seeds}"
+        return f"{was}, too few to claim it (p = {p}); {seeds_that_agree(d)} such seeds would do"
 
 
 class TooFew(Finding):

@@ -29,12 +29,11 @@ def matrix(comparison: Comparison) -> Table | None:
         rows.append([f"{place + 1} {first}", *[""] * place, *cells])
     columns: Row = ["", *(Cell(str(number), label) for number, label in enumerate(labels[1:], start=2))]
     note = (
-        f"From the best to the worst: the row's {comparison.metric.title} less that of the group with the column's "
-        "number, over common seeds. Marked is what is shown to differ, under Holm's correction for all "
-        f"{len(comparison.pairs)} pairs. Surprising: a mark far from the right end of its row while its neighbours "
-        "have none."
+        f"Groups are ordered from best to worst. A cell is the row's {comparison.metric.title} minus that of the group "
+        "with the column's number, over common seeds. Marked pairs are shown to differ, after Holm's correction "
+        f"for {comparison.comparisons} comparisons."
     )
-    return Table("All pairs", columns, rows, note, "dimmed", "A cell under the mouse has the interval and p.")
+    return Table("All pairs", columns, rows, note, "dimmed", "Point at a cell for its interval and p.")
 
 
 def _cell(comparison: Comparison, first: str, second: str, d: Difference) -> Cell:

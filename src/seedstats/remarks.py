@@ -32,7 +32,7 @@ def summary(findings: Mapping[str, Finding], baseline: str) -> list[str]:
 
 def unfailed_sentence(n: int) -> str:
     """Return what n seeds without a failure say of further ones."""
-    return f"None of {n} seeds failed anywhere, yet up to {per_cent(at_most(0, n))} of further ones may (95 % limit)."
+    return f"No run of {n} seeds diverged. Even so, up to {per_cent(at_most(0, n))} of further seeds may (95 % limit)."
 
 
 def lost_sentence(name: str, planned: int, diverged: int) -> str:
@@ -84,14 +84,14 @@ def without_baseline(names: Sequence[str]) -> str:
 # The best
 
 
-def headline_of_best(best: BestSet, others: Sequence[str], at_best: str) -> str:
+def headline_of_best(best: BestSet, others: Sequence[str]) -> str:
     """Return what is known of the best of several groups, where it is not a single one. others: those not in it."""
     members = best.members
-    either = f"{', '.join(members[:-1])} or {members[-1]}" if len(members) > 1 else members[0]
+    either = f"{', '.join(members[:-1])} or {members[-1]}"
     if not others:
-        return f"No difference shown{at_best}: {either} may be best."
-    worse = f"not {', '.join(others)}" if len(others) <= 3 else f"not the {len(others)} others"
-    return f"Best{f'{at_best},' if at_best else ''} is {either}, which can't be told apart; {worse}."
+        return f"No difference shown: {either} may be best."
+    worse = ", ".join(others) if len(others) <= 3 else f"The {len(others)} others"
+    return f"The best is {either}. {worse} {'are' if len(others) > 1 else 'is'} not the best."
 
 
 # Conditions
@@ -109,8 +109,7 @@ OTHER_WEIGHTS = (
 )
 TOO_ALIKE = "Nothing is known of other text, because too few passages of this one are independent"
 TOO_FEW_DOCUMENTS = (
-    "Nothing is known of other text, because what is held out tells less than "
-    f"{FEWEST_BLOCKS} documents of equal length"
+    f"Nothing is known of other text, because the held-out text tells less than {FEWEST_BLOCKS} equally long documents"
 )
 
 

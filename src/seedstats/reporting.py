@@ -34,7 +34,7 @@ class Report:
     def blocks(self) -> list[Block]:
         """Return the page."""
         names: set[str] = set()
-        command: list[Block] = [Heading("This page", [Code(self.command)])] if self.command else []
+        command: list[Block] = [Details("Command of this page", [Code(self.command)])] if self.command else []
         left_out: list[Block] = [Heading("Left out", [Bullets(self.left_out)])] if self.left_out else []
         across = [_named(block, "", names) for block in self.across]
         if len(self.sections) == 1:
@@ -62,11 +62,12 @@ class Report:
 
     def write(self, folder: Path, table: pd.DataFrame) -> Path:
         """Write report.html, report.md, results.csv and figures/ into `folder`, over an earlier report there, and
-        return report.html. table: all answers are from it; what it doesn't say of directions is added."""
+        return report.html. table: all answers are from it."""
         write_report(folder, self.title, self.blocks)
-        metrics = [section.comparison.metric for section in self.sections]
-        typed = table["metric"].map({of.name: "higher" if of.higher_is_better else "lower" for of in metrics})
-        table = table.assign(better=table["better"].where(table["better"] != "", typed.fillna("")))
+        for section in self.sections:  # a direction that was typed, so that the table can be compared by itself
+            metric = section.comparison.metric
+            rows = (table["data"] == section.title) & (table["metric"] == metric.name)
+            table = table.assign(better=table["better"].mask(rows, "higher" if metric.higher_is_better else "lower"))
         table.to_csv(folder / "results.csv", index=False, encoding="utf-8", errors="replace")
         return folder / "report.html"
 
@@ -82,7 +83,7 @@ class Report:
         if not self.verdicts:
             return []
         table = verdict_table(self.verdicts)
-        seeds = Details("seed by seed", [replace(table, title="", note="")])
+        seeds = Details("Seed by seed", [replace(table, title="", note="")])
         return [Heading("What was claimed", [*self._verdicts, seeds, Text(table.note)])]
 
 

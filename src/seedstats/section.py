@@ -56,16 +56,15 @@ class Section:
         first, *others = self.answers
         every = all_findings(one)
         blocks: list[Block] = [first, scores_figure(one), *others]
-        blocks += [Details(f"all {len(every)} findings one by one", [Bullets(every)])] if every else []
-        methods = [Text(text) for text in self.methods]
-        blocks += [self.table, Details("how to read this, and how it was tested", methods)]
+        blocks += [Details(f"All {len(every)} findings one by one", [Bullets(every)])] if every else []
+        blocks += [self.table, Details("How to read this, and how it was tested", [*map(Text, self.methods)])]
         blocks += [Details(table.title, [_untitled(table)]) for table in self._tables]
         blocks += self.tables
         blocks += [figure for figure in self.figures if not figure.small]
         small = [figure for figure in self.figures if figure.small]
         blocks += [Heading("What was learned", [Text(self.gallery), Gallery(small)])] if small else []
         notes = [*one.notes, *self.notes]
-        blocks += [Details(f"what is missing here, and why: {len(notes)} notes", [Bullets(notes)])] if notes else []
+        blocks += [Details(f"What is missing here, and why: {len(notes)} notes", [Bullets(notes)])] if notes else []
         return [*blocks, *self.sources]
 
     @property
@@ -80,29 +79,37 @@ class Section:
     def methods(self) -> list[str]:
         """Return what the columns are, and how differences were tested, a paragraph each."""
         one, metric, n = self.comparison, self.comparison.metric, self.comparison.comparisons
-        columns = f"n: runs. Difference: the group's mean minus that of {one.baseline}, over the seeds that both have."
-        columns += " Quote the interval in bold: those of all comparisons of this page hold together in 95 % of cases."
-        columns += " The interval of a single group is not corrected."
-        if one.pairs:
-            columns += " Rank: those that the differences shown leave."
-        if one.over_text:
-            columns += " Interval, other text: of the same difference, for new seeds and other text of this corpus."
-        if one.references:
-            columns += " In brackets: references, which no seed has."
-        tests = f"Differences are paired by seed. A difference is claimed from {FEWEST_SEEDS} seeds on, where "
-        tests += "a paired t test gives p below 0.05, corrected by Holm's method for "
-        tests += f"all {n} comparisons of this page." if n > 1 else "the only comparison of this page."
+        direction = "Higher" if metric.higher_is_better else "Lower"
+        columns = [
+            "n is the number of runs.",
+            f"A difference is the group's mean minus the mean of {one.baseline}, over common seeds.",
+            "Quote the interval in bold.",
+            f"It is corrected for {n} comparisons, so all intervals hold together in 95 % of cases." * (n > 1),
+            "The interval of a single group is not corrected.",
+            "Ranks are all those that the shown differences leave possible." * bool(one.pairs),
+            "The interval for other text is for new seeds and other text of this corpus." * bool(one.over_text),
+            "Rows in brackets are references, not runs." * bool(one.references),
+        ]
+        tests = [
+            "Differences are paired by seed and tested by a paired t test.",
+            f"A difference is claimed from {FEWEST_SEEDS} or more seeds, if p is below 0.05.",
+            f"p is corrected by Holm's method for all {n} comparisons of this page." * (n > 1),
+        ]
         if metric.is_proportion:
-            tests += (
-                " An exact test must agree, because where all seeds agree a t test takes the next one for certain. "
-                "Groups whose every seed solves the task or fails are compared as counts, by an exact test alone."
-            )
-        tests += " Groups are equal within a margin where two one-sided tests of the same family say so."
+            tests += [
+                "An exact test must agree, because a t test is overconfident where all seeds agree.",
+                "Groups whose seeds all have 0 or 1 are compared as counts, by an exact test alone.",
+            ]
+        tests.append("Groups are equal within a margin if two one-sided tests show it, corrected likewise.")
         if best_groups(one):
-            tests += " The best group is among those named first in 95 % of cases."
-        direction = "higher" if metric.higher_is_better else "lower"
-        values = " ".join(filter(None, [f"Values: {metric.label}; {direction} is better.", self.about]))
-        return list(filter(None, [values, columns, tests, fine_print(one)]))
+            tests.append("The groups named in the first line contain the best one in 95 % of cases.")
+        margin = one.effect or metric.usual_effect
+        matters = f"{margin or 0:g} {metric.short_unit}".rstrip()
+        found = f"The difference that matters is {matters}, and effect=NUMBER sets another one."
+        plan = "With effect=NUMBER, findings say whether a difference matters, or how many seeds would show it."
+        tests.append(found if margin else plan)
+        paragraphs = [[f"Metric: {metric.label}. {direction} is better.", self.about], columns, tests]
+        return [" ".join(filter(None, texts)) for texts in [*paragraphs, [fine_print(one)]] if any(texts)]
 
     @property
     def table(self) -> Table:
@@ -110,12 +117,7 @@ class Section:
         one, planned, over_text = self.comparison, self.comparison.planned, self.comparison.over_text
         ranks = self._ranks
         each = ["", "n", one.metric.title, "95 % interval", "sd"]
-        compared = [
-            "difference",
-            "95 % interval, all at once",
-            "p (Holm)",
-            *(["interval, other text"] if over_text else []),
-        ]
+        compared = ["difference", "95 % interval, all at once", "p (Holm)", *["interval, other text"] * bool(over_text)]
         others = [*(["rank"] if ranks else []), *map(str, self._other_lengths), *self.columns]
         columns = [*each, *compared, *others]
         groups = [("each by itself", 4), (f"difference from {one.baseline}", len(compared))]

@@ -50,7 +50,8 @@ class Factor:
 
     def told(self, level: Level) -> str:
         """Return the level as typed, "max_distance=4"."""
-        return " ".join(f"{name}={value}" for name, value in zip(self.names, level, strict=True) if value)
+        typed = [f"{name}={value}" for name, value in zip(self.names, level, strict=True) if value]
+        return " ".join(typed) or f"no {self}"
 
     @property
     def is_switch(self) -> bool:
@@ -76,15 +77,16 @@ class Effect:
     metric: Metric
     difference: Difference
 
-    @property
-    def sentence(self) -> str:
+    def sentence(self, effect: float | None = None) -> str:
+        """Return the finding. effect: the difference that matters."""
         where = self._otherwise or self._where
-        return f"{self.name}: {finding(self.level, self.baseline, self.difference, self.metric, condition=where)}"
+        first, second = (f"{self.name} with {level}" for level in (self.level, self.baseline))
+        return str(finding(first, second, self.difference, self.metric, effect, where))
 
     @property
     def _where(self) -> str:
         if len(self.cells) > 1:
-            return f"This is a mean over {len(self.cells)} settings of {' and '.join(map(str, self.others))}"
+            return f"This is the mean over {len(self.cells)} settings of {' and '.join(map(str, self.others))}"
         return f"This is with {self._setting(self.cells[0])}" if self.others else ""
 
     @property
@@ -118,10 +120,11 @@ class Effect:
 
 def effects_table(found: Sequence[Effect]) -> Table:
     remark = (
-        f"An effect is the mean {found[0].metric.title} with one value of a setting less that with another, seed by "
-        'seed, over those values of the other settings with which both were tried ("settings" counts them).'
+        f"An effect is the mean {found[0].metric.title} with one value of a setting minus the mean with another, "
+        "paired by seed. It is averaged over the values of other settings that both were tried with. The last column "
+        "counts them."
     )
-    columns = ("name", "effect", "difference", "simultaneous interval", "p (Holm)", "n", "settings")
+    columns = ("name", "effect", "difference", "95 % interval, all at once", "p (Holm)", "n", "settings")
     return Table("Settings by themselves", columns, [effect.row for effect in found], remark, words=[1])
 
 
@@ -236,11 +239,12 @@ def _means(cells: Sequence[Cell], side: int, diverged: bool = False) -> BySeed:
     return {seed: fmean(of_cell[side][seed] for of_cell in values) for seed in sorted(seeds)}
 
 
-def effects_in_words(found: Sequence[Effect]) -> list[str]:
-    """Return a sentence for each significant effect and, if there are many, one for all others of a name."""
+def effects_in_words(found: Sequence[Effect], matters: float | None = None) -> list[str]:
+    """Return a sentence for each significant effect and, if there are many, one for all others of a name. matters: the
+    difference that does."""
     if len(found) <= 3:
-        return [effect.sentence for effect in found]
-    texts = [effect.sentence for effect in found if effect.difference.significant]
+        return [effect.sentence(matters) for effect in found]
+    texts = [effect.sentence(matters) for effect in found if effect.difference.significant]
     for name in dict.fromkeys(effect.name for effect in found):
         others = [
             f"{effect.level} instead of {effect.baseline}"
@@ -258,8 +262,8 @@ def two_way_tables(groups: Sequence[Group], defaults: Mapping[str, Mapping[str, 
     """
     metric = groups[0].metric
     remark = (
-        f"Means of the {metric.title} over seeds, and over those values of further settings that all cells of a table "
-        "have. Where two settings act apart, rows differ by the same amount in every column. Empty: not tried."
+        f"Cells are means of {metric.title} over seeds, and over the values of other settings that all cells have. If "
+        "two settings act independently, rows differ by the same amount in every column. An empty cell was not tried."
     )
     tables = []
     for name, members in by_name(groups).items():
@@ -374,9 +378,9 @@ def choices_table(comparison: Comparison) -> Table | None:
         rows.append(row)
     remark = f"Chosen: the setting with the best mean {comparison.chosen_by} over seeds."
     if comparison.chosen_by == metric.title:
-        remark += " What is shown has also chosen, so it is biased in favour of names with many settings."
+        remark += " The values shown here chose it, so they favour names with many settings."
     if len({len(of) for of in grids.values()}) > 1:
-        remark += " Not all names were tried with as many settings; those with more had more chances."
+        remark += " Some names were tried with more settings than others, so they had more chances."
     return Table(
         " and ".join(shown).capitalize() + " settings", columns, rows, remark, words=[*range(2, 2 + len(shown))]
     )

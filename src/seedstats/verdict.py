@@ -126,31 +126,31 @@ class Verdict:
 
     @property
     def difference(self) -> str:
-        """Return of an interaction the mean and its interval, "difference +0.120 [+0.021, +0.219], ", else nothing."""
+        """Return of an interaction its mean and interval, a sentence, else nothing."""
         margins = [*self.weakest.margins.values()]
         if not self.claim.between or not all(map(math.isfinite, margins)):
             return ""
         found = estimate([margin + self.claim.by for margin in margins])
         if not found.sd:  # as where all seeds solve a task or fail: the next need not
-            return f"difference {fixed(found.mean, 3, '+')}, seeds are alike, "
+            return f"The difference is {fixed(found.mean, 3, '+')} in all seeds"
         method = StudentT(found.sd / math.sqrt(found.n), found.n - 1)
         ends = method.interval(found.mean, 1 - (1 - CONFIDENCE) / self.family)
-        return f"difference {fixed(found.mean, 3, '+')} [{', '.join(fixed(end, 3, '+') for end in ends)}], "
+        return f"The difference is {fixed(found.mean, 3, '+')} [{', '.join(fixed(end, 3, '+') for end in ends)}]"
 
     @property
     def sentence(self) -> str:
-        claim = f"{self.said}: {self.claim}"
+        """Return the verdict, its numbers, and remarks, a sentence each."""
+        said = f"{self.said[0].upper()}{self.said[1:]}: {self.claim}"
+        remarks = [f"{remark[0].upper()}{remark[1:]}" for remark in self.remarks]
         if self.result == NOT_TESTED:
-            return "; ".join([claim, *self.remarks])
+            return f"{'. '.join([said, *remarks])}."
         part = self.weakest
-        least = "least sure of " if len(self.parts) > 1 else ""
-        means = ", ".join(
-            f"{label}{':' if ' ' in label else ''} {fixed(fmean(of_seeds.values()), 3)}"
-            for label, of_seeds in part.values.items()
-        )
+        means = "Least sure: " * (len(self.parts) > 1 and len(part.values) == 1)
+        means += ", ".join(f"{label} has {fixed(fmean(values.values()), 3)}" for label, values in part.values.items())
         alone, p = (self.p_opposite_alone, self.p_opposite) if self.result == OPPOSITE else (self.p_alone, self.p)
-        test = f"p = {p_text(alone)}" + (f", corrected {p_text(p)}" if self.family > 1 else "")
-        return "; ".join([f"{claim} ({least}{means}; {self.difference}n = {len(part.margins)}, {test})", *self.remarks])
+        test = f"p = {p_text(p)} from {len(part.margins)} seeds"
+        test += f", uncorrected {p_text(alone)}" if self.family > 1 else ""
+        return f"{'. '.join(filter(None, [said, means, self.difference, test, *remarks]))}."
 
     @property
     def row(self) -> list[str]:
@@ -185,17 +185,17 @@ class Verdict:
             return f"{agree} of {n} seeds agree"
         more = [seed for seed in range(1, max(part.margins) + needed + 1) if seed not in part.margins]
         seeds = ",".join(map(str, sorted([*part.margins, *more[: needed - n]])))
-        among = f" of {self.family} claims" if self.family > 1 else ""
+        among = f"one of {self.family} claims" if self.family > 1 else "to show it"
         which = "agree" if agree == n else "say the opposite"
-        return f"all {n} seeds {which}, but {n} can't show one{among}, {needed} can: go on with seed={seeds}"
+        return f"all {n} seeds {which}, but {among} takes {needed}: go on with seed={seeds}"
 
 
 def verdict_table(found: Sequence[Verdict]) -> Table:
-    columns = ["claim", "verdict", "n", "beyond the claim", "p (Holm)", "of the opposite", "values of the seeds", ""]
+    columns = ["claim", "verdict", "n", "beyond the claim", "p (Holm)", "p of the opposite", "values of the seeds", ""]
     remark = (
-        f"p: of an exact test over seeds, which flips signs, or exchanges seeds with published ones, by Holm's method "
-        f"corrected for all claims, {found[0].family}. They are a family of their own, as claims are written "
-        "before the runs; shown is what is below 0.05. Everything else on this page is description."
+        "p is of an exact test over seeds, which flips signs or exchanges seeds with published ones. It is corrected "
+        f"by Holm's method for {found[0].family} claims, which are a family of their own because they were written "
+        "before the runs. A claim is shown if p is below 0.05."
     )
     return Table("Seed by seed", columns, [verdict.row for verdict in found], remark, words=[1, 6, 7])
 

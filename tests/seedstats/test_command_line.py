@@ -42,11 +42,13 @@ def test_a_table_becomes_answers_and_a_page(file: Path, run: Run) -> None:
     assert (code, errors) == (0, "")
     folder = file.with_name("mine-report")
     first, *_, last = screen.splitlines()
-    assert first.startswith("mine is best: 0.100")
+    assert first.startswith("mine is best: better than plain by 0.100")
     assert last == f"report  {folder / 'report.html'}"
     assert {path.name for path in folder.iterdir()} == {"report.html", "report.md", "results.csv", "figures"}
     assert f"python -m seedstats {file} better=lower" in (folder / "report.md").read_text()
-    assert run(file, "better=higher", f"out={folder.with_name('other')}")[1].startswith("plain is best: 0.100")
+    assert run(file, "better=higher", f"out={folder.with_name('other')}")[1].startswith(
+        "plain is best: better than mine by 0.100"
+    )
     assert (folder.with_name("other") / "report.html").exists()
     assert "- plain is worse than mine: 0.100" in run(file, "better=lower", "baseline=mine")[1]
     once, twice = (run(file, "better=lower", f"looks={looks}")[1] for looks in (1, 2))
@@ -66,9 +68,9 @@ def test_columns_of_other_names_and_several_metrics(file: Path, run: Run) -> Non
     table = pd.read_csv(file).rename(columns={"name": "Model", "seed": "Seed", "value": "loss"})
     table.assign(accuracy=1 - table["loss"] / 10, runtime=np.arange(10) / 7).to_csv(file, index=False)
     columns = ("name=Model", "seed=Seed", "value=loss,accuracy", "unit=unit")
-    assert run(file, *columns[:3], "better=lower")[1].startswith("mine is best: 0.100")
+    assert run(file, *columns[:3], "better=lower")[1].startswith("mine is best: better than plain by 0.100")
     accuracy = run(file, *columns[:3], "better=higher", "metric=accuracy")[1]
-    assert accuracy.startswith("mine is best: 0.010")
+    assert accuracy.startswith("mine is best: better than plain by 0.010")
     assert "has no column unit; it has " in run(file, *columns, "better=lower")[2]
 
 
@@ -80,8 +82,8 @@ def test_claims_and_settings(file: Path, run: Run) -> None:
     claims.write_text("- {better: mine rate=1, than: plain rate=1}\n")
     code, screen, _ = run(file, "better=lower", f"claims={claims}", "pairs=all")
     assert code == 0
-    assert screen.startswith("- shown: mine rate=1 better than plain rate=1 in value on results (")
-    assert "mine rate=1, each at its best setting, is best" in screen
+    assert screen.startswith("- Shown: mine rate=1 better than plain rate=1 in value on results. ")
+    assert "mine rate=1 is best" in screen
     assert (file.with_name("mine-report") / "figures" / "over_rate.svg").exists()
 
 

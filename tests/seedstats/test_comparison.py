@@ -70,8 +70,10 @@ def test_direction_and_unit_may_be_typed() -> None:
     with pytest.raises(BadSetting, match=r"^better: must be lower or higher: which value is the better one\?$"):
         compared(rows(plain, kind))
     (text,) = said(compared(rows(plain, kind), better="lower"))
-    assert text.endswith("With effect=NUMBER, a difference that matters, this says how many seeds would show it.")
-    assert " To show 0.01, plan with " in said(compared(rows(plain, kind), better="lower", effect=0.01))[0]
+    assert text.endswith(" seeds.")
+    assert (
+        " To show a difference of 0.01, plan with " in said(compared(rows(plain, kind), better="lower", effect=0.01))[0]
+    )
     assert " are equal within 0.2: " in said(compared(rows(plain, kind), better="lower", effect=0.2))[0]
     solved = rows({"a": [1] * 8, "b": [0] * 8}, {"metric": "solved"})
     assert said(compared(solved, better="higher")) == ["b is worse than a: 1.00 of all [0.58, 1.00], 8 seeds."]
@@ -124,8 +126,8 @@ def test_each_kind_of_data_is_compared_by_itself_in_one_family() -> None:
     assert list(found) == ["copy", "text"]
     assert [one.metric.title for one in found.values()] == ["exact at 40", "loss"]
     assert [one.baseline for one in found.values()] == ["absolute", "t5"]
-    assert found["copy"].notes == ["baseline=t5: unknown; valid: absolute, shaw; what is usual takes its place"]
-    assert found["text"].notes == ["length=40: loss is of the whole run, at no length; what is usual takes its place"]
+    assert found["copy"].notes == ["baseline=t5: unknown; valid: absolute, shaw; the default is used"]
+    assert found["text"].notes == ["length=40: loss is of the whole run, at no length; the default is used"]
     assert {one.comparisons for one in found.values()} == {3}
     alone = seedstats.compare(table[table["data"] == "text"], baseline="t5")["text"].differences
     usual = {("text", name): d for name, d in found["text"].differences.items()}

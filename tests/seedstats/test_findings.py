@@ -97,18 +97,23 @@ NOT_SHOWN = "No difference between t5 and absolute is shown"
          "t5 is worse than absolute: 0.080 nats [0.000, 0.180], 5 seeds. It may be less than the 0.02 nats that "
          "matters."),
         (EQUAL, "t5 and absolute are equal within 0.02 nats: 0.003 nats [-0.004, 0.010], 5 seeds."),
-        (UNCLEAR, f"{NOT_SHOWN}: 0.010 nats [-0.030, 0.050], 3 seeds. To show 0.02, plan with 25 seeds (4 to 203)."),
+        (UNCLEAR, f"{NOT_SHOWN}: 0.010 nats [-0.030, 0.050], 3 seeds. "
+        "To show a difference of 0.02, plan with 25 seeds (4 to 203)."),
         (difference(-0.00001, -0.008, 0.008, 0.009, 0.99, n=8),
          f"{NOT_SHOWN}: 0.000 nats [-0.008, 0.008], 8 seeds. A difference of 0.02 would probably have been seen."),
         (difference(0.013, -0.001, 0.027, 0.012, 0.06, n=8),
-         f"{NOT_SHOWN}: 0.013 nats [-0.001, 0.027], 8 seeds. 8 seeds usually show 0.02, but this interval does not "
+         f"{NOT_SHOWN}: 0.013 nats [-0.001, 0.027], 8 seeds. 8 seeds usually show a difference of 0.02, "
+         "but this interval does not "
          "exclude it."),
         (difference(0.03, -0.01, 0.07, 0.016, 0.0632, comparisons=4),
-         f"{NOT_SHOWN}: 0.030 nats [-0.010, 0.070], 5 seeds. To show 0.02, plan with 21 seeds (6 to 63)."),
+         f"{NOT_SHOWN}: 0.030 nats [-0.010, 0.070], 5 seeds. "
+         "To show a difference of 0.02, plan with 21 seeds (6 to 63)."),
         (difference(0.01, -0.9, 0.9, 0.5, 0.9, n=3),
-         f"{NOT_SHOWN}: 0.010 nats [-0.900, 0.900], 3 seeds. To show 0.02, plan with 21,986 seeds (1,332 or more)."),
+         f"{NOT_SHOWN}: 0.010 nats [-0.900, 0.900], 3 seeds. "
+         "To show a difference of 0.02, plan with 21,986 seeds (1,332 or more)."),
         (difference(0.0, -900, 900, 100.0, 1.0, n=3),
-         f"{NOT_SHOWN}: 0.000 nats [-900.000, 900.000], 3 seeds. To show 0.02 would take 100,000 seeds or more."),
+         f"{NOT_SHOWN}: 0.000 nats [-900.000, 900.000], 3 seeds. "
+         "To show a difference of 0.02 would take 100,000 seeds or more."),
         (difference(-0.113, n=2, sd=0.001),
          "t5 was better than absolute: 0.113 nats in the mean of 2 seeds; to claim a difference takes 3 or more."),
         (difference(-0.05, n=1),
@@ -133,7 +138,7 @@ def test_what_is_incomplete_is_never_equal(outcomes: SeedOutcomes) -> None:
 
 def test_what_matters_is_the_effect_that_is_given() -> None:
     plan = plan_seeds(0.0161, 3, 0.005)
-    planned = f"To show 0.005, plan with {plan.assured} seeds ({plan.low} to {plan.high:,})."
+    planned = f"To show a difference of 0.005, plan with {plan.assured} seeds ({plan.low} to {plan.high:,})."
     assert sentence(UNCLEAR, effect=0.005).endswith(planned)
     assert sentence(EQUAL, effect=0.015).startswith("t5 and absolute are equal within 0.015 nats: ")
     assert not isinstance(finding("t5", "absolute", EQUAL, NATS, effect=0.004), Equal)
@@ -141,9 +146,7 @@ def test_what_matters_is_the_effect_that_is_given() -> None:
         assert sentence(BETTER, effect).endswith(f"{words} the {effect} nats that matters.")
     speed = Metric("speed", "tokens per second", higher_is_better=True)
     assert sentence(WORSE, metric=speed) == "t5 is better than absolute: 0.080 tokens [0.050, 0.110], 5 seeds."
-    assert sentence(UNCLEAR, metric=speed).endswith(
-        ". With effect=NUMBER, a difference that matters, this says how many seeds would show it."
-    )
+    assert sentence(UNCLEAR, metric=speed).endswith(", 3 seeds.")  # nobody has said what matters
 
 
 def test_a_condition_stands_last() -> None:
@@ -185,7 +188,8 @@ def exact(group: list[float], baseline: list[float], others: int = 0) -> tuple[D
         ([1.0], [0.0], 0, "t5 was better than absolute: 1.00 of the examples in one run each; one run says nothing "
          "about chance."),
         ([0.8, 0.78, 0.77], [0.2, 0.21, 0.2], 0, f"{NOT_SHOWN}: 0.58 of the examples [0.54, 0.62], 3 seeds; the "
-         "interval excludes 0, but the exact test gives p = 0.2. To show 0.1, plan with 5 seeds (5 to 12)."),
+         "interval excludes 0, but the exact test gives p = 0.2. "
+         "To show a difference of 0.1, plan with 5 seeds (5 to 12)."),
     ],
 )  # fmt: skip
 def test_seeds_that_all_agree_are_no_certainty(
@@ -230,7 +234,7 @@ def test_a_line_for_each_kind_of_finding() -> None:
 
 
 def test_what_no_test_of_these_seeds_knows() -> None:
-    assert unfailed_sentence(5) == "None of 5 seeds failed anywhere, yet up to 45 % of further ones may (95 % limit)."
+    assert unfailed_sentence(5) == "No run of 5 seeds diverged. Even so, up to 45 % of further seeds may (95 % limit)."
     assert lost_sentence("t5", 0, 0) == "t5 has no such value."
     assert lost_sentence("t5", 5, 2) == "t5 has no finished run: 2 of 5 seeds diverged, 3 of 5 seeds are missing."
     assert lost_sentence("t5", 5, 5) == "t5 has no finished run: 5 of 5 seeds diverged."

@@ -38,15 +38,15 @@ def test_each_kind_of_data_has_its_section_below_all_answers(folder: Path, table
     one, other, of_text = compare(table).values()
     answers = [line.removeprefix("- ") for line in text.splitlines() if line.startswith("- ")][:3]
     assert [re.sub(r"\d\.\d+|\[.*?\]", "#", answer) for answer in answers] == [
-        "copy: shaw is best: # of the examples better than absolute #, 8 seeds.",
-        "sort: Best is absolute or t5, which can't be told apart; not shaw.",
-        "a text: shaw is best: # nats better than absolute #, 5 seeds.",
+        "copy: shaw is best: better than absolute by # of the examples #, 8 seeds.",
+        "sort: The best is absolute or t5. shaw is not the best.",
+        "a text: shaw is best: better than absolute by # nats #, 5 seeds.",
     ]
     for title, comparison in (("copy", one), ("sort", other), ("a text", of_text)):
         section = text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
         assert all(f"- {sentence}\n" in section for sentence in said(comparison))
         assert "for all 4 comparisons of this page" in section
-    assert "Values: exact at 20, share of the examples; higher is better." in text
+    assert "Metric: exact at 20, share of the examples. Higher is better." in text
     ids = re.findall(r' id="([^"]*)"', html)
     assert len(set(ids)) == len(ids)
     links = re.findall(r'href="#([^"]*)"', html)

@@ -45,7 +45,7 @@ def test_a_claim_that_is_shown() -> None:
     assert verdict.said == "shown"
     assert verdict.p == 1 / 2**8
     claim = "shaw better than nope by at least 0.2 in exact on copy at 10"
-    assert verdict.sentence == f"shown: {claim} (shaw 0.991, nope 0.100; n = 8, p = 0.0039)"
+    assert verdict.sentence == f"Shown: {claim}. shaw has 0.991, nope has 0.100. p = 0.0039 from 8 seeds."
     assert verdict.row[:6] == [claim, "shown", "8", "+0.691", "0.0039", "1"]
 
 
@@ -86,9 +86,9 @@ def test_too_few_seeds_are_told() -> None:
     shares = {"shaw": [1.0] * 3, "nope": [0.0] * 3}
     (verdict,) = verdicts_on(shares, BETTER)
     assert (verdict.said, verdict.p) == ("not shown", 1 / 2**3)
-    assert verdict.remarks == ["all 3 seeds agree, but 3 can't show one, 5 can: go on with seed=1,2,3,4,5"]
+    assert verdict.remarks == ["all 3 seeds agree, but to show it takes 5: go on with seed=1,2,3,4,5"]
     verdict, *_ = verdicts_on(shares, BETTER, *(f"{{name: shaw, at_least: 0.{n}}}" for n in range(1, 10)))
-    among = "all 3 seeds agree, but 3 can't show one of 10 claims, 8 can: go on with seed=1,2,3,4,5,6,7,8"
+    among = "all 3 seeds agree, but one of 10 claims takes 8: go on with seed=1,2,3,4,5,6,7,8"
     assert (verdict.p, verdict.remarks) == (1.0, [among])
     assert [seeds_to_claim(family, sides=1) for family in (1, 2, 10, 12, 13)] == [5, 6, 8, 8, 9]
 
@@ -96,7 +96,7 @@ def test_too_few_seeds_are_told() -> None:
 def test_the_opposite_of_a_claim() -> None:
     (verdict,) = verdicts_on({"shaw": [0.2] * 5, "nope": [0.3] * 5}, BETTER)
     assert verdict.said == "the opposite shown"
-    assert verdict.sentence.endswith("(shaw 0.200, nope 0.300; n = 5, p = 0.031)")
+    assert verdict.sentence.endswith(". shaw has 0.200, nope has 0.300. p = 0.031 from 5 seeds.")
     (verdict,) = verdicts_on({"shaw": [0.31] * 5, "nope": [0.3] * 5}, BETTER)
     assert (verdict.said, verdict.remarks) == ("not shown", ["0 of 5 seeds agree"])  # better, but by less
 
@@ -106,13 +106,13 @@ def test_a_claim_about_all_is_as_sure_as_of_the_worst_group() -> None:
     shares = {"shaw": [1.0] * 5, "nope": [0.95] * 5}
     (verdict,) = verdicts_on(shares, null)
     assert (verdict.said, verdict.p) == ("shown", 1 / 2**5)
-    assert "(least sure of nope 0.950; n = 5, p = 0.031)" in verdict.sentence
+    assert "Least sure: nope has 0.950. p = 0.031 from 5 seeds." in verdict.sentence
     verdict, opposite = verdicts_on(shares | {"t5": [0.95, 0.95, 0.95, 0.95, 0.5]}, null, control)
     assert verdict.said == "not shown"
-    assert "each at least 0.9 in exact on copy (least sure of t5 0.860;" in verdict.sentence
+    assert "each at least 0.9 in exact on copy. Least sure: t5 has 0.860." in verdict.sentence
     assert verdict.remarks == ["4 of 5 seeds agree"]
     assert opposite.p_opposite_alone == 3 / 2**5  # it may be false of any of three
-    assert "5 can't show one of 2 claims, 7 can" in opposite.remarks[0]
+    assert "one of 2 claims takes 7" in opposite.remarks[0]
 
 
 def test_of_losses_less_is_better() -> None:
@@ -121,7 +121,7 @@ def test_of_losses_less_is_better() -> None:
     )
     assert (better.said, worse.said) == ("not shown", "not shown")
     assert (better.p_alone, worse.p_opposite_alone) == (1 / 2**5, 1 / 2**5)
-    assert "5 can't show one of 2 claims, 6 can: go on with seed=1,2,3,4,5,6" in better.sentence
+    assert "one of 2 claims takes 6: go on with seed=1,2,3,4,5,6" in better.sentence
 
 
 def test_the_direction_is_that_of_the_table_or_of_the_comparison() -> None:
@@ -139,8 +139,8 @@ def test_the_direction_is_that_of_the_table_or_of_the_comparison() -> None:
 def test_claims_without_runs() -> None:
     tables = [at(10, {"shaw": [1.0], "nope": [1.0]}), at(9, {"nope": [1.0]})]
     found = verdicts_on(tables, BETTER, "{name: shaw, at_least: 0.5, length: 9}")
-    assert [verdict.sentence.partition("; ")[2] for verdict in found] == [
-        "one seed of shaw and nope says nothing about chance", "no values of shaw",
+    assert [verdict.sentence.partition(". ")[2] for verdict in found] == [
+        "One seed of shaw and nope says nothing about chance.", "No values of shaw.",
     ]  # fmt: skip
     assert all(len(verdict.row) == len(verdict_table(found).columns) for verdict in found)
 
@@ -179,7 +179,7 @@ def test_claims_that_the_table_lacks(claim: str, problem: str) -> None:
 def test_equal_within_a_margin(shares: list[float], within: float, said: str) -> None:
     claim = f"{{equal: [shaw, nope], within: {within}}}"
     (verdict,) = verdicts_on({"shaw": shares, "nope": [0.91] * 6}, claim)
-    assert verdict.sentence.startswith(f"{said}: shaw equal to nope within {within} in exact on copy (")
+    assert verdict.sentence.startswith(f"{said.capitalize()}: shaw equal to nope within {within} in exact on copy. ")
     (verdict,) = verdicts_on({"shaw": [shares[0], math.nan, *shares[2:]], "nope": [0.91] * 6}, claim)
     assert (verdict.said, verdict.remarks[1:]) == ("not shown", ["1 of 6 seeds of shaw diverged"])
 
@@ -212,13 +212,13 @@ def test_an_interaction(better: str) -> None:
     low, high = stats.ttest_1samp(leads, 0).confidence_interval(0.95)
     assert verdict.said == "shown"
     assert verdict.sentence.startswith(
-        "shown: shaw better than nope by at least 0.1 more with norm=layer than with norm=rms in value on results ("
+        "Shown: shaw better than nope by at least 0.1 more with norm=layer than with norm=rms in value on results. "
     )
-    assert f"difference +0.250 [{low:+.3f}, {high:+.3f}], n = 5, p = 0.031)" in verdict.sentence
+    assert f"The difference is +0.250 [{low:+.3f}, {high:+.3f}]. p = 0.031 from 5 seeds." in verdict.sentence
     assert list(verdict.weakest.margins.values()) == pytest.approx([lead - 0.1 for lead in leads])
     assert interaction_in(crossed([-lead for lead in leads], better)).said == "the opposite shown"
     assert interaction_in(crossed([0.09] * 5, better)).said == "not shown"
-    assert "; difference +0.250, seeds are alike, n = 5" in interaction_in(crossed([0.25] * 5, better)).sentence
+    assert ". The difference is +0.250 in all seeds. p = " in interaction_in(crossed([0.25] * 5, better)).sentence
 
 
 def test_an_interaction_needs_all_four_runs_of_a_seed() -> None:
@@ -261,9 +261,9 @@ ONES, THEIRS = [1.0, 1.0, 0.9995, 1.0, 1.0], "value: [1.0, 0.999, 1.0, 1.0, 0.99
         ([0.98, 1.0, 0.97, 1.0, 1.0], THEIRS, "undecided", "3 of 5 seeds agree"),
         (ONES, "value: 0.999, within: 0.01", "agrees within 0.01", ""),
         (ONES[:2], "value: 0.999, within: 0.01", "undecided",
-         "all 2 seeds agree, but 2 can't show one, 5 can: go on with seed=1,2,3,4,5"),
+         "all 2 seeds agree, but to show it takes 5: go on with seed=1,2,3,4,5"),
         (ONES[:2], "value: [1.0, 1.0, 1.0, 1.0], within: 0.01", "undecided",
-         "all 2 seeds agree, but 2 can't show one, 3 can: go on with seed=1,2,3"),
+         "all 2 seeds agree, but to show it takes 3: go on with seed=1,2,3"),
         (ONES, "value: 0.999", "not comparable", "settings are scaled"),
     ],
 )  # fmt: skip
@@ -300,7 +300,7 @@ def test_verdicts_stand_first(tmp_path: Path) -> None:
     row = ["shaw in exact on copy", "0.9999", "0.9999", "0.9996 to 1.0000", "5", "agrees within 0.01", ""]
     text = report(one, tmp_path, table, found).with_suffix(".md").read_text()
     first = next(line for line in text.splitlines() if line.startswith("- "))
-    assert first.startswith("- shown: shaw better than nope in exact on copy (shaw 1.000,")
+    assert first.startswith("- Shown: shaw better than nope in exact on copy. shaw has 1.000,")
     assert f"| {' | '.join(row)} |" in text
     assert text.index("shaw: 1.000, 1.000") < text.index("nope is worse than shaw")
     screen = terminal.page(Report([Section("copy", one["copy"])], verdicts=found, written="Written before.").on_screen)

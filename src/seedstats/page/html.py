@@ -79,16 +79,17 @@ def _linked(text: str, anchor: str) -> Markup:
 
 def _table(table: Table, level: int) -> Markup:
     title = _element(f"h{level}", table.title) if table.title else ""
-    heads = []
+    heads, spans = [], list[Markup]()
     if table.groups:
         above = [_element("th", name, scope="colgroup", colspan=count) for name, count in table.groups]
         heads.append(_element("tr", _element("th"), *above))
+        spans = [_element("colgroup", span=count) for count in (1, *(count for _, count in table.groups))]
     column, order = table.sorted_by or (None, "")
     columns = (
         _cell(cell, "th", n in table.words, scope="col", aria_sort=order if n == column else "")
         for n, cell in enumerate(table.columns)
     )
-    parts = [_element("thead", *heads, _element("tr", *columns)), _element("tbody", *_rows(table, table.rows))]
+    parts = [*spans, _element("thead", *heads, _element("tr", *columns)), _element("tbody", *_rows(table, table.rows))]
     parts += [_element("tfoot", *_rows(table, table.foot))] if table.foot else []
     kind = f"{table.kind} sortable".strip() if table.sortable else table.kind
     lines = [title, _element("div", _element("table", *parts, id=table.anchor, class_=kind), class_="table")]
@@ -115,7 +116,7 @@ def _cell(given: str | Cell, tag: str, words: bool, **attributes: str) -> Markup
 def _figure(figure: Figure, level: int) -> Markup:
     title = "" if figure.small else _element(f"h{level}", figure.title)
     uri = "data:image/svg+xml;base64," + base64.b64encode(figure.svg.encode()).decode()
-    width = int((59 if figure.small else 67) * figure.figure.get_figwidth())  # at which its text can be read
+    width = int((59 if figure.small else 64) * figure.figure.get_figwidth())  # at which its text can be read
     picture = Markup('<img src="{}" alt="{}" style="min-width: {}px">').format(uri, figure.title, width)
     content = (title, _element("div", picture, class_="wide"), _element("figcaption", figure.caption))
     return _element("figure", *content, id=figure.name)

@@ -65,8 +65,11 @@ def _heading(title: str, level: int) -> str:
 
 
 def _table(table: Table) -> str:
-    groups = chain.from_iterable(repeat(f"{name} ", count) for name, count in [("", 1), *table.groups])
-    columns = [(group + _cell(cell)).lstrip() for group, cell in zip_longest(groups, table.columns, fillvalue="")]
+    groups = chain.from_iterable(repeat(f"{name} ", count) for name, count in table.groups)
+    names = [_cell(cell) for cell in table.columns]
+    heads = zip_longest(names[1:], groups, fillvalue="")
+    told_apart = len({*names}) == len(names)
+    columns = [*names[:1], *(name if told_apart else group + name for name, group in heads)]
     lines = [columns, ["---"] * len(columns), *(map(_cell, row) for row in [*table.rows, *table.foot])]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
