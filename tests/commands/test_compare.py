@@ -82,7 +82,7 @@ def test_claims_that_come_with_poslab_are_tested_on_runs(tmp_path: Path, script:
             write_task_run(tmp_path / "runs", pos, seed, dict.fromkeys((10, *tested), share), data=data, answers={})
     code, out, errors = script(f"runs={tmp_path}/runs", "claims=length_generalization")
     assert (code, errors) == (0, "")
-    said = [line for line in out.splitlines() if re.match("- (not shown|the opposite shown): ", line)]
+    said = [line for line in out.splitlines() if re.match("- (Not shown|The opposite shown): ", line)]
     assert len(said) == len(read_claims(CLAIMS / "length_generalization.yaml"))
     assert any("absolute at most 0.1 in exact on back at 64" in line for line in said)  # in the file it is a scheme
 

@@ -104,7 +104,7 @@ def test_a_run_that_diverged_is_on_the_page(swept: Path, capsys: pytest.CaptureF
 def test_a_scheme_that_always_diverges_counts_as_failed(tmp_path: Path) -> None:
     write_sweep(tmp_path, absolute=0.0, shaw=0.0, t5=-0.1)
     add_to_plan(tmp_path, plan_of(tmp_path))
-    assert fine_print(compare_folders(tmp_path)).startswith("None of 5 seeds failed")
+    assert fine_print(compare_folders(tmp_path)).startswith("No run of 5 seeds diverged.")
     for seed in range(1, 6):
         change_summary(tmp_path / f"shaw-seed{seed}", best_val_loss=math.inf, last_val_loss=math.inf)
     one = compare_folders(tmp_path, plan=read_plan(tmp_path))

@@ -62,7 +62,7 @@ def test_many_answers_are_summed_up_first(tmp_path: Path, capsys: pytest.Capture
     page = page_in(folder)
     in_short, one_by_one = page.lists[:2]
     assert capsys.readouterr().out.count("\n- ") == len(in_short)
-    assert page.headlines == ["Best is shaw0, shaw1, shaw2 or shaw3, which can't be told apart; not the 4 others."]
+    assert page.headlines == ["The best is shaw0, shaw1, shaw2 or shaw3. The 4 others are not the best."]
     assert in_short == [
         "Better than absolute (4 of 7): shaw0, shaw1, shaw2, shaw3.",
         "Worse than absolute (2 of 7): t5a, t5c.",

@@ -98,8 +98,8 @@ def test_a_scheme_without_the_figure_is_lost(tmp_path: Path) -> None:
 def test_the_page_of_a_text_says_nothing_of_tasks_nor_of_sign_flips(tmp_path: Path) -> None:
     write_sweep(tmp_path, seeds=2, absolute=0.0, t5=-0.5)
     text = (report_of(tmp_path) / "report.md").read_text()
-    assert "Values: last validation loss, nats per token; lower is better. The loss is that of the last" in text
-    assert not any(words in text for words in ("exact test", "What comes out wrong", "Who solves the range"))
+    assert "Metric: last validation loss, nats per token. Lower is better. The loss is that of the last" in text
+    assert not any(words in text for words in ("xact test", "What comes out wrong", "Who solves the range"))
 
 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
@@ -113,7 +113,7 @@ def test_page_and_table_say_what_the_figures_are(tmp_path: Path, capsys: pytest.
     assert (header[2], chance[:3]) == ("exact at 40", ["(most frequent answer)", "", "0.200"])
     assert best in markdown_rows(folder)
     text = (folder / "report.md").read_text()
-    assert "Values: exact at 40, share of the examples; higher is better. Training ended at length 10." in text
+    assert "Metric: exact at 40, share of the examples. Higher is better. Training ended at length 10." in text
     assert "An exact test must agree" in text
     assert "measuring" not in capsys.readouterr().out
     values = pd.read_csv(folder / "results.csv").set_index(["name", "seed", "metric", "length"])["value"]
@@ -156,10 +156,7 @@ def test_what_is_chosen_counts_where_it_is_known(three: Path, capsys: pytest.Cap
     assert compared == ["exact at 40", "exact at 40", "last validation loss"]
     notes = capsys.readouterr().err
     assert "note: baseline=t5: unknown; valid: " in notes
-    assert (
-        "note: length=40: last validation loss is of the whole run, at no length; what is usual takes its place"
-        in notes
-    )
+    assert "note: length=40: last validation loss is of the whole run, at no length; the default is used" in notes
     with pytest.raises(SettingError, match="length=41: exact is known at 10, 20, 40"):
         report_of(three, length=41)
     with pytest.raises(SettingError, match="baseline=t6: unknown"):

@@ -78,7 +78,7 @@ def test_documents_are_what_is_drawn_of_a_text(tmp_path: Path) -> None:
     expected = seeds_and_text(losses[0] - losses[1], documents, np.ones(TOKENS))
     assert compare_folders(tmp_path / "many").over_text["t5"].interval == pytest.approx(expected.interval, abs=1e-6)
     write_pair(tmp_path / "few", of_text=0.05, ends=ends[:8])
-    assert claim_in(tmp_path / "few").endswith("because what is held out tells less than 10 documents of equal length.")
+    assert claim_in(tmp_path / "few").endswith("because the held-out text tells less than 10 equally long documents.")
 
 
 @pytest.mark.usefixtures("no_figures")

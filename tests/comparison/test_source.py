@@ -139,7 +139,7 @@ def test_a_table_from_elsewhere(tmp_path: Path, script: Script) -> None:
     assert code == 0
     folder = tmp_path / "mine-report"
     assert f"report  {folder / 'report.html'}" in screen
-    assert [line[:39] for line in page_in(folder).headlines] == ["mine is best: 0.100 better than plain ["]
+    assert [line[:40] for line in page_in(folder).headlines] == ["mine is best: better than plain by 0.100"]
     assert [line[:35] for line in page_in(folder).lists[0]] == ["mine is better than plain: 0.100 [0"]
     assert [figure.name for figure in (folder / "figures").iterdir()] == ["results.svg"]
     assert script(f"table={file}", "better=higher")[1].count("- mine is worse than plain: 0.1") == 1
@@ -184,7 +184,7 @@ def test_no_torch_is_loaded(tmp_path: Path) -> None:
     arguments = [str(REPOSITORY / "scripts" / "compare.py"), f"table={file}", "better=lower"]
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "mine is best: 0.1" in done.stdout
+    assert "mine is best: better than plain by 0.1" in done.stdout
 
 
 def test_a_typed_direction_is_in_the_published_table(tmp_path: Path, script: Script) -> None:
