@@ -22,6 +22,6 @@ def suggestion(name: str, choices: Iterable[str]) -> str:
     known = list(choices)
     if not known:
         return "there are none here"
-    near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
-    question = f"did you mean {' or '.join(near)}? " if near else ""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    question = f"did you mean {near[0]}? " if near else ""
     return f"{question}valid: {', '.join(known)}"
