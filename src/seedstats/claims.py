@@ -22,6 +22,7 @@ from typing import Any
 import yaml
 
 from seedstats.errors import BadSetting, suggestion
+from seedstats.table import SAME_AS_NAME
 
 ALL = "all"  # in the place of a name: each of them
 # The settings of each kind of claim, and those that it may have.
@@ -34,7 +35,6 @@ _KINDS: dict[tuple[str, ...], set[str]] = {
     ("name", "value"): {"within"},
 }
 _OF_ANY = {"data", "metric", "length", "up_to", "source"}  # which any claim may have
-_SAME = ("method", "model", "scheme")  # as name
 _NUMBERS = ("by", "within", "at_least", "at_most")
 _WHOLE = ("length", "up_to")
 
@@ -146,7 +146,9 @@ def parse_claim(node: Any, option: str = "claims") -> Claim:
     """Return the claim that plain values describe. Raises BadSetting; option: what messages call the claim."""
     if not isinstance(node, dict):
         raise BadSetting(option, node, "must be a claim, such as {better: NAME, than: NAME, by: 0.2, length: 96}")
-    plain = {"name" if key in _SAME else str(key): value for key, value in node.items()}  # YAML reads `on` as True
+    plain = {
+        "name" if key in SAME_AS_NAME else str(key): value for key, value in node.items()
+    }  # YAML reads `on` as True
     if isinstance(between := plain.get("between"), dict):
         if not all(isinstance(values, list) and len(values) == 2 for values in between.values()):
             raise BadSetting(f"{option}.between", between, "must have two values for each setting")

@@ -34,7 +34,7 @@ from seedstats.errors import BadTable
 from seedstats.exports import read_exports
 
 NEEDED = ("name", "seed", "value")
-_SAME = ("method", "model", "scheme")  # as name
+SAME_AS_NAME = ("method", "model", "scheme")
 _WHOLE_NUMBERS = ("length", "stretch", "document", "stretch_tokens", "look")
 KNOWN = (*NEEDED, "data", "metric", *_WHOLE_NUMBERS[:4], "status", "better", "unit", "look", "caveat", "folder")
 SOURCE = "source"
@@ -60,7 +60,7 @@ def read_table(*files: Path | str, columns: Mapping[str, str] | None = None) -> 
 def checked(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with all columns of KNOWN. Raises BadTable, with the first wrong row and column."""
     table = table.rename(columns=lambda name: str(name).strip()).drop(columns=[*ORIGIN], errors="ignore")
-    alike = next((name for name in _SAME if name in table), None)
+    alike = next((name for name in SAME_AS_NAME if name in table), None)
     if alike and "name" not in table:
         table = table.rename(columns={alike: "name"})
     twice = [name for name in KNOWN if f"{name}.1" in table]

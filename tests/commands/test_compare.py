@@ -84,6 +84,7 @@ def test_claims_that_come_with_poslab_are_tested_on_runs(tmp_path: Path, script:
     assert (code, errors) == (0, "")
     said = [line for line in out.splitlines() if re.match("- (Not shown|The opposite shown): ", line)]
     assert len(said) == len(read_claims(CLAIMS / "length_generalization.yaml"))
+    assert "Claims of length_generalization, " in out  # and since when they stand
     assert any("absolute at most 0.1 in exact on back at 64" in line for line in said)  # in the file it is a scheme
 
 

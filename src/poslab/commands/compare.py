@@ -43,7 +43,8 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     found = compared(results, config)
     shown = [Results.section(results, title, one) for title, one in found.items()]
     # The answer first: pictures and what has to be measured take longer.
-    print(terminal.page(Report(shown, verdicts=_verdicts(claims, found)).on_screen), flush=True)
+    written = f"Claims of {config.claims}, {when_written(file)}." if file else ""
+    print(terminal.page(Report(shown, verdicts=_verdicts(claims, found), written=written).on_screen), flush=True)
     if config.measure and results.incomplete:
         results = results.measured()
         found = compared(results, config)
@@ -54,16 +55,16 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
         sections,
         "Which position scheme?" if config.table is None else "Which is best?",
         _verdicts(claims, found),
-        f"Claims of {config.claims}, {when_written(file)}." if file else "",
+        written,
         [*results.across(found), *setting_figures(found)],
         command,
         results.left_out,
     )
-    written = report.write(results.folder, results.table)
+    page = report.write(results.folder, results.table)
     results.write_means(found)
     for note in (note for section in sections for note in (*section.comparison.notes, *section.notes)):
         print(f"note: {note}", file=sys.stderr)
-    print(f"\nreport  {written} (also report.md, results.csv)")
+    print(f"\nreport  {page} (also report.md, results.csv)")
     return results.folder
 
 
