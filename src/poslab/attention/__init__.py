@@ -15,7 +15,7 @@ from poslab.attention.dispatch import Choice, attend, check_backend, choose_back
 from poslab.attention.functional import scheme_attention
 from poslab.attention.module import SchemeModule
 from poslab.attention.position_ids import PositionIds
-from poslab.attention.scheme import SchemeLayer
+from poslab.attention.scheme import SchemeLayer, for_queries
 from poslab.positions.base import BACKENDS
 
 __all__ = [
@@ -27,5 +27,6 @@ __all__ = [
     "attend",
     "check_backend",
     "choose_backend",
+    "for_queries",
     "scheme_attention",
 ]

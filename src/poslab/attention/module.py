@@ -7,6 +7,7 @@ B batch, T sequence, D embedding, L layers.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -32,6 +33,7 @@ class SchemeModule(nn.Module):
     token_embedding: nn.Embedding
     position_tables: nn.Module  # whose parameters are the scheme's tables
     seed = 0
+    window: int | None = None  # keys that a query sees at most, in every layer
     _draw: int | None = None  # of positions, while `drawing`
 
     def position_ids(self, tokens: Tensor, given: Tensor | None = None, counted: Tensor | None = None) -> PositionIds:
@@ -87,7 +89,15 @@ class SchemeModule(nn.Module):
         layers = 1 if self.pos.share_layers else self.shape.num_layers
         different = [self.pos.relative(tables, self.shape, layer, distances) for layer in range(layers)]
         device = self.token_embedding.weight.device  # a scheme that learns nothing need not know it
-        return [terms and terms.to(device) for terms in different] * (self.shape.num_layers // layers)
+        seen = [terms and terms.to(device) for terms in map(self._within_window, different)]
+        return seen * (self.shape.num_layers // layers)
+
+    def _within_window(self, terms: RelativeTerms | None) -> RelativeTerms | None:
+        """Return terms by which a query sees no more keys than the window."""
+        if self.window is None:
+            return terms
+        terms = terms or RelativeTerms(0, 0)
+        return replace(terms, window=min(self.window, terms.window or self.window))
 
     def relative_terms(self, length: int) -> list[RelativeTerms | None]:
         """Return the terms of each layer for the distances within `length` tokens."""

@@ -1,6 +1,6 @@
 """Position scheme in one layer: its hooks, in the order in which attention calls them.
 
-B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Dh head dimension, E numbers of a token's state.
+B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Hkv heads of keys, Dh head dimension, E numbers of a token's state.
 """
 
 from dataclasses import dataclass
@@ -47,8 +47,8 @@ class SchemeLayer:
     def apply_hooks(self, q: Tensor, k: Tensor, x: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Apply the hooks that come before attention: `token_state` to x, `query` to q, `key` to k.
 
-        q (B, H, Tq, Dh), k (B, H, Tk, Dh), x (B, Tk, D) -> q and k as mapped, and token_state (B, H, Tk, E) or None.
-        Raises SettingError where the scheme has a token state and x is missing.
+        q (B, H, Tq, Dh), k (B, Hkv, Tk, Dh), x (B, Tk, D) -> q and k as mapped, and token_state (B, H, Tk, E) or None.
+        Where `key` takes a token_state, which has a head for each of q, so have the keys (B, H, Tk, Dh). Raises SettingError where the scheme has a token state and x is missing.
         """
         scheme = self.scheme
         state: Tensor | None = None
@@ -61,7 +61,10 @@ class SchemeLayer:
         of_queries = None if state is None else state[:, :, -q.shape[-2] :]
         query, key = (partial(hook, self.tables, self.layer) for hook in (scheme.query, scheme.key))
         q = self.position_ids.map(query, q, **scheme.further("query", of_queries))
-        k = (self.key_position_ids or self.position_ids).map(key, k, **scheme.further("key", state))
+        more = scheme.further("key", state)
+        if more:
+            (k,) = for_queries(q, k)
+        k = (self.key_position_ids or self.position_ids).map(key, k, **more)
         return q, k, state
 
     def attend(
@@ -73,12 +76,13 @@ class SchemeLayer:
         key_position_ids: PositionIds | None = None,
         **settings: Any,
     ) -> Tensor:
-        """Return attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh), (B, H, Tq, Dh).
+        """Return attention of q (B, H, Tq, Dh) over k and v (B, Hkv, Tk, Dh), (B, H, Tq, Dh).
 
         q: from `apply_hooks`, or the last of these; the last query stands at the last key. k, token_state: from there,
         too, or a cache. token_state (B, H, Tk, E) and key_position_ids are those of the keys; the settings those of
         `poslab.attention.attend`.
         """
+        k, v = for_queries(q, k, v)
         settings["offset"] = k.shape[-2] - q.shape[-2]
         q = self._scaled(q, k.shape[-2], **settings)
         settings |= self._key_bias_and_pairwise(q, k, token_state, key_position_ids)
@@ -91,13 +95,13 @@ class SchemeLayer:
 
     def weights(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> Tensor:
         """Return the weights of self-attention by the dense formula, (B, H, T, T); arguments as in `attend`."""
-        q = self._scaled(q, k.shape[-2])
+        q, (k,) = self._scaled(q, k.shape[-2]), for_queries(q, k)
         return attention_weights(q, k, self._self_attention_spec(**self._key_bias_and_pairwise(q, k, token_state)))
 
     def score_tile(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> ScoreTile:
         """Return all scores of self-attention, as the hook `score_mod` gets them; arguments as in `attend`."""
         given: list[ScoreTile] = []
-        q = self._scaled(q, k.shape[-2])
+        q, (k,) = self._scaled(q, k.shape[-2]), for_queries(q, k)
 
         def keep(tables: Tables, tile: ScoreTile) -> Tensor:
             given.append(tile)
@@ -157,6 +161,13 @@ class SchemeLayer:
 
     def _score_mod(self, tables: Tables, tile: ScoreTile) -> Tensor:
         return self.scheme.score_mod(tables, self.layer, tile)
+
+
+def for_queries(q: Tensor, *of_keys: Tensor) -> list[Tensor]:
+    """Repeat keys and values (B, Hkv, Tk, Dh) for the heads of q (B, H, Tq, Dh), (B, H, Tk, Dh): H / Hkv of these, one
+    after the other, have the same ones."""
+    heads = q.shape[1]
+    return [x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1) for x in of_keys]
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -65,8 +65,9 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         return f"{error.override}: not of the form option=value; quote values with special characters"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, name = error.missing_cfg_file.partition("/")
-        if group not in config_groups():  # such as hydra/launcher
-            group, _, name = error.missing_cfg_file.rpartition("/")
+        inner = error.missing_cfg_file.rpartition("/")
+        if group not in config_groups() or inner[0] in config_groups():  # such as hydra/launcher, and model/norm
+            group, _, name = inner
         if group == "hydra/launcher" and name in _LAUNCHERS:
             return f'{group}={name}: needs a package that is not installed: python -m pip install "poslab[sweep]"'
         there = {*error.options, *config_groups().get(group, [])}  # Hydra leaves out those of folders within
@@ -97,10 +98,13 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
 
 
 def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:
-    """Return the options of every group in these folders, "published/nanogpt" of a folder within a group."""
+    """Return the options of every group in these folders: of "model/norm", which is a setting of model; elsewhere with
+    the folders within a group, "published/nanogpt"."""
     groups: dict[str, set[str]] = {}
     for option in (option.relative_to(root) for root in roots for option in root.glob("*/**/*.yaml")):
         group, *name = option.with_suffix("").parts
+        if f"{group}.{name[0]}" in names():
+            group = f"{group}/{name.pop(0)}"
         groups.setdefault(group, set()).add("/".join(name))
     return {group: sorted(groups[group]) for group in sorted(groups) if group != CLAIMS.name}
 

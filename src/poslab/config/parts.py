@@ -52,6 +52,14 @@ def part(node: Mapping[str, Any], option: str) -> Callable[..., Any]:
     return called
 
 
+def with_parts(settings: Mapping[str, Any], group: str) -> dict[str, Any]:
+    """Return settings of a group with the callable of each node among them, as `part` makes it, in the node's place."""
+    return {
+        name: part(value, f"{group}.{name}") if isinstance(value, Mapping) and TARGET in value else value
+        for name, value in settings.items()
+    }
+
+
 def _parameters(target: Callable[..., Any]) -> Iterator[str]:
     """Yield the names of the settings that a callable takes; none where it takes any, or doesn't say."""
     try:

@@ -16,6 +16,8 @@ from omegaconf import OmegaConf
 from poslab.config.corpora import absolute, check_corpus, python_library, text_name
 from poslab.config.fields import MOST_REMEMBERED, MOST_THREADS, Limited, Role, setting
 from poslab.config.files import BUNDLED_DATA
+from poslab.config.nodes import TARGET
+from poslab.config.parts import Node, with_parts
 from poslab.errors import SettingError, UserError, require_at_least, require_one_of
 from poslab.metric import LOSS, PERPLEXITY
 
@@ -49,7 +51,15 @@ class ModelConfig(Limited):
     embed_dim: int
     num_layers: int
     num_heads: int
-    dropout: float = setting(least=0, below=1)
+    norm: Node = setting({TARGET: "torch.nn.LayerNorm"})
+    mlp: Node = setting({TARGET: "poslab.model.mlp.GELU"})
+    qk_norm: str = setting("none", choices=("none", "rms", "key"))
+    num_kv_heads: int | None = setting(None, least=1)
+    gate: str = setting("none", choices=("none", "head", "element"))
+    biases: bool = True
+    tied: bool = True
+    window: int | None = setting(None, least=1)
+    dropout: float = setting(0.1, least=0, below=1)
     init_std: float = setting(0.02, above=0)
     attention_backend: str = setting("auto", role=Role.ROUNDING)
     compile: bool | None = setting(None, role=Role.ROUNDING)  # on CUDA
@@ -62,6 +72,13 @@ class ModelConfig(Limited):
     def __post_init__(self) -> None:
         super().__post_init__()
         assert self.shape  # which checks the sizes
+        if self.num_heads % (self.num_kv_heads or 1):
+            raise SettingError("num_kv_heads", self.num_kv_heads, f"must divide num_heads={self.num_heads}")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of `poslab.model.memory.decoder_of`, its norm and MLP as what makes them."""
+        return with_parts(vars(self), "model")
 
     @property
     def reach(self) -> int:

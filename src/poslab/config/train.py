@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from poslab.config.fields import Role, typed
 from poslab.config.groups import GROUPS, role_of
 from poslab.config.nodes import TARGET, chosen, given_of, shown, training_of_scheme
+from poslab.config.parts import Node, checked_node
 from poslab.config.schema import (
     DataConfig,
     EvaluationConfig,
@@ -119,7 +120,7 @@ def parse(
     for name, schema in GROUPS.items():
         node = plain.get(name, {})
         of_task = isinstance(node, Mapping) and TARGET in node
-        parsed[name] = parse_task(node) if of_task else typed(schema, node, name)
+        parsed[name] = parse_task(node) if of_task else typed(schema, node, name, {Node: checked_node})
     model, data = parsed["model"], parsed["data"]
     if data.longest_text is not None:
         model.longest_text = min(data.longest_text, model.context_length)

@@ -103,7 +103,7 @@ def _losses(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
 
 def head_losses(model: GPT, hidden: Tensor, targets: Tensor) -> Tensor:
     """Return the losses (B, K) of hidden states (B, K, D) and targets (B, K), on the CPU."""
-    weight = model.token_embedding.weight
+    weight = model.head_weight
     rows, wanted = hidden.flatten(0, 1), targets.to(weight.device).flatten()  # (B K, D), (B K,)
     losses = [
         F.cross_entropy(F.linear(some, weight).float(), of_some, reduction="none")

@@ -147,6 +147,6 @@ def _counts(predicted: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 def _logits(model: GPT, examples: Examples) -> Tensor:
     """Return the logits (B, T, V), on the model's device, in float32."""
-    weight = model.token_embedding.weight
+    weight = model.head_weight
     hidden = model.read(examples.tokens.to(weight.device), examples.positions)
     return F.linear(hidden, weight).float()

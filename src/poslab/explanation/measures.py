@@ -106,7 +106,7 @@ def _results(model: GPT, questions: Sequence[Questions], exact: bool) -> Tensor:
         parts = zip(tokens.split(rows), of_rows, strict=True)
         with model.drawing(0):
             hidden = torch.cat([model.read(part, at)[:, -1] for part, at in parts])
-        logits = F.linear(hidden, model.token_embedding.weight).float()
+        logits = F.linear(hidden, model.head_weight).float()
         losses = F.cross_entropy(logits, wanted, reduction="none")
         results.append((logits.argmax(-1) == wanted).float() if exact else losses)
     return torch.cat(results)

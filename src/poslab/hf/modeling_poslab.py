@@ -84,7 +84,7 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
             # Moved behind the text, where a causal model never looks, and back.
             turned, back = ((indices + by[:, None]) % len(indices) for by in (padding, -padding))
             hidden = gpt.hidden(input_ids.gather(1, turned), positions=positions)
-            logits = F.linear(hidden.take_along_dim(back[..., None], 1), gpt.token_embedding.weight)
+            logits = F.linear(hidden.take_along_dim(back[..., None], 1), gpt.head_weight)
             if labels is not None:
                 follows = F.pad(real[:, 1:] & real[:, :-1], (1, 0))  # a token that another stands before
                 labels = labels.masked_fill(~follows, -100)

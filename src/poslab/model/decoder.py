@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from poslab.attention import PositionIds, SchemeLayer, SchemeModule, check_backend
 from poslab.errors import SettingError, require_at_least
-from poslab.model.block import Attention, Block, TargetMask
+from poslab.model.block import Attention, Block, BlockForm, TargetMask
 from poslab.model.cache import KeyValueCache
 from poslab.model.generate import generate, write
 from poslab.positions import ModelShape, PositionScheme
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 
 
 class GPT(SchemeModule):
-    """Pre-norm decoder after GPT-2 (Radford et al. 2019), its head tied to the token embedding.
+    """Pre-norm decoder; its defaults are GPT-2's block (Radford et al. 2019) in the sizes of `model=mini`.
 
-    The defaults are `model=mini`. `pos` is any PositionScheme; without one the model has no positions at all. With
-    `causal=False` every token sees every other. `longest_text` is how many tokens the longest text of training has,
-    None for a whole context. `compile` trains through torch.compile; parameters keep their names, so that checkpoints
-    know nothing of it. Raises SettingError for sizes that don't fit.
+    `pos` is any PositionScheme; without one the model has no positions at all. With `causal=False` every token sees
+    every other. `longest_text` is how many tokens the longest text of training has, None for a whole context. `tied`:
+    the head is the token embedding. `biases=False`: no module of the blocks, nor the last norm, has a bias. `window`:
+    how many keys a query sees at most, its own included. `block`: what `BlockForm` lists. `compile` trains through
+    torch.compile; parameters keep their names, so that checkpoints know nothing of it. Raises SettingError for sizes
+    that don't fit.
     """
 
     attention_class: ClassVar[type[Attention]] = Attention
@@ -48,26 +50,34 @@ class GPT(SchemeModule):
         embed_dim: int = 256,
         num_layers: int = 4,
         num_heads: int = 4,
-        dropout: float = 0.1,
         init_std: float = 0.02,
         causal: bool = True,
         longest_text: int | None = None,
-        attention_backend: str = "auto",
+        biases: bool = True,
+        tied: bool = True,
+        window: int | None = None,
         compile: bool = False,
+        **block: Any,
     ) -> None:
         super().__init__()
-        require_at_least(1, vocab_size=vocab_size)
+        require_at_least(1, vocab_size=vocab_size, window=window)
         require_at_least(0, init_std=init_std)
         # What a block adds is a product of two matrices: so tokens keep their proportion to it.
         token_std = 0.02 * (init_std / 0.02) ** 2
         self.shape = ModelShape(context_length, embed_dim, num_layers, num_heads, causal, token_std, longest_text)
         self.pos = pos or PositionScheme()
+        self.form, self.window = BlockForm(**block), window
+        self.form.check(num_heads)
         check_sizes(self.pos, self.shape)
         self.token_embedding = nn.Embedding(vocab_size, embed_dim)
-        self.dropout = nn.Dropout(dropout)
-        attention = (self.attention_class(self.shape, dropout, attention_backend) for _ in range(num_layers))
-        self.blocks = nn.ModuleList(Block(of_block, embed_dim, dropout) for of_block in attention)
-        self.final_norm = nn.LayerNorm(embed_dim)
+        self.dropout = nn.Dropout(self.form.dropout)
+        self.blocks = nn.ModuleList(
+            Block(self.attention_class(self.shape, self.form), self.form) for _ in range(num_layers)
+        )
+        self.final_norm = self.form.norm(embed_dim)
+        if not biases:
+            remove_biases(self)
+        self.head = None if tied else nn.Linear(embed_dim, vocab_size, bias=False)
         initialise(self, init_std, token_std, num_layers)
         # Last, and without moving the generator on: at one seed the rest of the model, and every dropout mask after
         # it, is the same to the bit for every scheme.
@@ -81,8 +91,10 @@ class GPT(SchemeModule):
         self._compiled: Callable[..., Tensor] | None = None
         if compile:
             self._compiled = compiled(self._hidden_of_row)
-        if attention_backend != "auto":
-            check_backend(attention_backend, self.attention_parts(), dropout, option="attention_backend")
+        if self.form.attention_backend != "auto":
+            check_backend(
+                self.form.attention_backend, self.attention_parts(), self.form.dropout, option="attention_backend"
+            )
 
     def forward(self, tokens: Tensor, cache: KeyValueCache | None = None, positions: Tensor | None = None) -> Tensor:
         """Return the logits (B, T, V) of tokens (B, T).
@@ -91,10 +103,15 @@ class GPT(SchemeModule):
         the tokens, (T,) or (B, T) numbers; by default 0, 1, 2, ..., or in training, and where `drawing` says so,
         what the scheme draws. Raises SettingError for positions that the scheme doesn't know.
         """
-        return F.linear(self.hidden(tokens, cache, positions), self.token_embedding.weight)
+        return F.linear(self.hidden(tokens, cache, positions), self.head_weight)
+
+    @property
+    def head_weight(self) -> Tensor:
+        """Matrix (V, D) from the last hidden state to the logits."""
+        return self.token_embedding.weight if self.head is None else self.head.weight
 
     def hidden(self, tokens: Tensor, cache: KeyValueCache | None = None, positions: Tensor | None = None) -> Tensor:
-        """Return the normalised last hidden states (B, T, D) of tokens (B, T), the input of the tied head."""
+        """Return the normalised last hidden states (B, T, D) of tokens (B, T), the input of the head."""
         if cache is not None:
             if positions is not None:
                 PositionIds.given(positions).check(len(tokens), tokens.shape[1], self.pos, self.shape)
@@ -213,13 +230,19 @@ class GPT(SchemeModule):
 
 
 def initialise(decoder: nn.Module, std: float, token_std: float, num_layers: int) -> None:
-    """Initialise as GPT-2 with another std: normal, biases zero, projections to the residual stream over sqrt(2 L)."""
-    for name, parameter in decoder.named_parameters():
-        if parameter.dim() < 2:
-            continue  # torch's own: ones for a LayerNorm's weight, zeros for its bias
-        residual = name.endswith(("attention.project.weight", "mlp.project.weight"))
-        of_block = std / (2 * num_layers) ** 0.5 if residual else std
-        nn.init.normal_(parameter, std=token_std if name == "token_embedding.weight" else of_block)
-    for module in decoder.modules():
-        if isinstance(module, nn.Linear):
+    """Initialise linear maps and embeddings as GPT-2 with another std: normal, biases zero, projections to the residual
+    stream over sqrt(2 L). Whatever else a part has begins as the part makes it."""
+    for name, module in decoder.named_modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            residual = name.endswith(("attention.project", "mlp.project"))
+            of_block = std / (2 * num_layers) ** 0.5 if residual else std
+            nn.init.normal_(module.weight, std=token_std if name == "token_embedding" else of_block)
+        if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
+
+
+def remove_biases(decoder: nn.Module) -> None:
+    """Leave every module without its bias, as torch's own modules with bias=False."""
+    for module in decoder.modules():
+        if isinstance(getattr(module, "bias", None), nn.Parameter):
+            module.register_parameter("bias", None)

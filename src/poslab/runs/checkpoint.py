@@ -14,6 +14,7 @@ import torch
 from poslab.config.fields import typed
 from poslab.config.files import EXPORTED
 from poslab.config.nodes import TARGET, shown, with_settings
+from poslab.config.parts import Node, checked_node
 from poslab.config.schema import ModelConfig
 from poslab.config.schemes import node_of, parse_scheme
 from poslab.data.tokenizer import AnyVocabulary, Symbols, Vocabulary, load_tokenizer
@@ -104,8 +105,10 @@ def load_checkpoint(
         content = read_checkpoint(path)
         about = content["poslab"]
         node = about["config"]["pos"]
-        if problem := distrust("scheme", outside(node), allow_code):
-            raise ValueError(problem)
+        parts = {"scheme": node, "model": about["config"]["model"]}
+        for problem in (distrust(what, outside(of_it), allow_code) for what, of_it in parts.items()):
+            if problem:
+                raise ValueError(problem)
         scheme = parse_scheme(node)
         if whose := edited(about, scheme):
             print(f"warning: {path}: the code of {whose} has changed since it was trained", file=sys.stderr)
@@ -190,8 +193,8 @@ def vocabulary_of(about: dict[str, Any]) -> AnyVocabulary:
 def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], state: dict[str, Any]) -> GPT:
     """Load weights into the model described. Raises ValueError if they are not those of that model."""
     without_training = {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
-    sizes = typed(ModelConfig, settings | without_training, "model")
-    model = decoder_of(scheme, vocab_size=vocab_size, **vars(sizes))
+    sizes = typed(ModelConfig, settings | without_training, "model", {Node: checked_node})
+    model = decoder_of(scheme, vocab_size=vocab_size, **sizes.arguments)
     try:
         model.load_state_dict({str(name).removeprefix("model."): weight for name, weight in state.items()})
     except RuntimeError as error:

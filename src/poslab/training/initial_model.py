@@ -22,7 +22,7 @@ def make_model(config: TrainConfig, vocabulary: AnyVocabulary, new: bool) -> GPT
     Raises SettingError, naming the largest size, where it doesn't fit into memory.
     """
     try:
-        settings = vars(config.model) | {"compile": compiles(config.model, config.trainer)}
+        settings = config.model.arguments | {"compile": compiles(config.model, config.trainer)}
         model = decoder_of(config.pos, vocab_size=vocabulary.size, **settings)
     except SettingError as error:
         if error.option == "pos":

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from poslab.attention import SchemeLayer
+from poslab.attention import SchemeLayer, for_queries
 from poslab.errors import SettingError
-from poslab.model.block import Attention
+from poslab.model.block import Attention, BlockForm
 from poslab.model.memory.retrieval import Lookup, Retrieval, RetrievedAttention
 from poslab.positions import ModelShape
 
@@ -98,8 +98,8 @@ class SegmentLayer(SchemeLayer):
 class MemoryAttention(Attention):
     """Self-attention over a segment and what is remembered of before it, mixed with what is retrieved."""
 
-    def __init__(self, shape: ModelShape, dropout: float, backend: str) -> None:
-        super().__init__(shape, dropout, backend)
+    def __init__(self, shape: ModelShape, form: BlockForm) -> None:
+        super().__init__(shape, form)
         self.retrieval: RetrievedAttention | None = None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, layer: SchemeLayer, first: int) -> Tensor:
@@ -107,13 +107,11 @@ class MemoryAttention(Attention):
         memory: LayerMemory | None = getattr(layer, "memory", None)  # a window has none
         if memory is None:
             return super().attend(q, k, v, x, layer, first)
-        own, memory.entered = (q, k, v), x
+        own, memory.entered = (q, *for_queries(q, k, v)), x
         if memory.inputs is not None:
             inputs = memory.inputs.to(x.dtype)
-            after = slice(self.shape.embed_dim, None)  # because nobody wants queries of what is remembered
-            weight, bias = self.query_key_value.weight[after], self.query_key_value.bias[after]
-            before = self.by_head(F.linear(inputs, weight, bias))
-            k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))  # (B, H, m + T, Dh)
+            before = self.keys_values(inputs)
+            k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))  # (B, Hkv, m + T, Dh)
             x = torch.cat([inputs, x], dim=1) if layer.scheme.overrides("token_state") else x  # (B, m + T, D)
         out = super().attend(q, k, v, x, layer, first)
         if self.retrieval is None or memory.lookup is None:

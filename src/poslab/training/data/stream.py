@@ -104,9 +104,9 @@ def loss_in_segments(
     target_mask = targets != IGNORED
     if targets.device.type == "cpu" and target_mask.any() and not target_mask.all():
         hidden, memory = model.hidden_in_segments(tokens, memory, target_mask)  # (n, D)
-        return mean_loss(hidden, model.token_embedding.weight, targets[target_mask]), memory
+        return mean_loss(hidden, model.head_weight, targets[target_mask]), memory
     hidden, memory = model.hidden_in_segments(tokens, memory)
-    return mean_loss(hidden.flatten(0, 1), model.token_embedding.weight, targets.flatten()), memory
+    return mean_loss(hidden.flatten(0, 1), model.head_weight, targets.flatten()), memory
 
 
 class RetrievedShares(Callback):
