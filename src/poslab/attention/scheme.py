@@ -1,6 +1,7 @@
 """Position scheme in one layer: its hooks, in the order in which attention calls them.
 
-B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Hkv heads of keys, Dh head dimension, E numbers of a token's state.
+B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Hkv heads of keys, Dh head dimension, E numbers of a
+token's state.
 """
 
 from dataclasses import dataclass
@@ -48,7 +49,8 @@ class SchemeLayer:
         """Apply the hooks that come before attention: `token_state` to x, `query` to q, `key` to k.
 
         q (B, H, Tq, Dh), k (B, Hkv, Tk, Dh), x (B, Tk, D) -> q and k as mapped, and token_state (B, H, Tk, E) or None.
-        Where `key` takes a token_state, which has a head for each of q, so have the keys (B, H, Tk, Dh). Raises SettingError where the scheme has a token state and x is missing.
+        Where `key` takes a token_state, which has a head for each of q, so have the keys (B, H, Tk, Dh). Raises
+        SettingError where the scheme has a token state and x is missing.
         """
         scheme = self.scheme
         state: Tensor | None = None

@@ -1,8 +1,10 @@
-"""Command `check`: the contract of position schemes, tried on one scheme and each of its variants."""
+"""Command `check`: the contract of position schemes, tried on one scheme and each of its variants, in a block of which
+parts may be one's own."""
 
 from collections import Counter
 
-from poslab.config.nodes import TARGET, with_settings
+from poslab.config.nodes import TARGET, shown, with_settings
+from poslab.config.parts import checked_node
 from poslab.config.schemes import node_of, parse_scheme
 from poslab.config.scripts import CheckConfig
 from poslab.contract.parts import PARTS, outcome
@@ -15,11 +17,13 @@ def run_check(config: CheckConfig) -> None:
     Raises RunStopped, and thus exits with code 1, where a part differs, or with `strict` where one can't be tried.
     """
     scheme, counts = parse_scheme(with_settings({}, config.pos)), Counter[str]()
+    block = {part: checked_node(node, f"model.{part}") for part, node in config.block.items()}
     name, given = config.pos[TARGET], {key: value for key, value in config.pos.items() if key != TARGET}
-    for tried in ({}, *scheme.variants):
-        print(name, *(f"pos.{key}={as_typed(value)}" for key, value in (given | tried).items()))
+    in_block = [f"{setting}={as_typed(value)}" for setting, value in shown(block).items()]
+    for tried in ({}, *(() if block else scheme.variants)):
+        print(name, *in_block, *(f"pos.{key}={as_typed(value)}" for key, value in (given | tried).items()))
         for what, part in PARTS.items():
-            result, words = outcome(part, parse_scheme(node_of(scheme) | tried))
+            result, words = outcome(part, parse_scheme(node_of(scheme) | tried), **block)
             counts[result] += 1
             print(f"{what:22}{result}{': ' if words else ''}{words}", flush=True)
             if what == "hooks" and result == "differs":

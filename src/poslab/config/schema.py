@@ -43,6 +43,10 @@ class RetrievalConfig(Limited):
     position_bias: bool = False
 
 
+# What a block is made of: weights of another one don't fit, or mean something else.
+OF_BLOCK = ("norm", "mlp", "qk_norm", "num_kv_heads", "gate", "biases", "tied", "window")
+
+
 @dataclass
 class ModelConfig(Limited):
     """Decoder; see poslab.GPT."""

@@ -1,6 +1,9 @@
 """Settings of all commands but train: types, defaults, limits and the words of --help."""
 
 from dataclasses import dataclass
+from typing import Any
+
+import yaml
 
 from poslab.config.command_line import SCHEME
 from poslab.config.fields import MOST_REMEMBERED, MOST_THREADS, MOST_TOKENS, Limited, setting
@@ -217,17 +220,29 @@ class ExportConfig(Limited):
 
 @dataclass
 class CheckConfig(Limited):
-    """Try the contract of position schemes on one of your own: a line for each part, and exit code 1 if one differs.
+    """Try the contract of position schemes on a scheme or a part of the block of your own: a line for each part of the
+    contract, and exit code 1 if one differs.
 
     Examples
       poslab check my_file.Scheme
       poslab check my_file.Scheme pos.steepest=0.5 strict=true
+      poslab check rope norm=my_file.Norm mlp=my_file.MLP mlp.factor=2
     """
 
     pos: SCHEME = setting({}, bare=True, help="a scheme by its name or class, and settings")
+    norm: SCHEME = setting({}, help="of the block: a class called with a width, and settings")
+    mlp: SCHEME = setting({}, help="of the block: a class called with the width D, and settings")
     strict: bool = setting(False, help="exit code 1 also where a part could not be tried")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if TARGET not in self.pos:
             raise SettingError("pos", "", "must be given first: a scheme by its name, or a class as in my_file.Scheme")
+
+    @property
+    def block(self) -> dict[str, Any]:
+        """Nodes of the parts of the block that are tried, by the names of their settings."""
+        given = {"norm": self.norm, "mlp": self.mlp}
+        return {
+            part: {name: yaml.safe_load(text) for name, text in node.items()} for part, node in given.items() if node
+        }

@@ -8,10 +8,12 @@ from typing import Any, cast
 
 import torch
 
+from poslab.config.schema import ModelConfig
 from poslab.config.schemes import node_of
 from poslab.config.train import TrainConfig
 from poslab.errors import SettingError, blamed_on
 from poslab.positions import ModelShape, PositionScheme
+from poslab.positions.nope import NoPE
 from poslab.runs.code import outside
 from poslab.tasks import Task
 from poslab.tasks.checks import check_task
@@ -21,12 +23,13 @@ _TRIED: set[Any] = set()
 
 
 def try_before_training(config: TrainConfig) -> None:
-    """Try the quick parts of the contract on a scheme or a task from outside poslab, once in this process.
+    """Try the quick parts of the contract on a scheme, a block or a task from outside poslab, once in this process.
 
     Takes a second for a small model, four for `model=gpt2`, and moves no random generator. Raises SettingError for the
     first part that fails.
     """
     try_scheme(config.pos, config.model.shape)
+    try_block(config.model)
     if outside(config.data.node):
         check_task(cast(Task, config.data))
 
@@ -38,15 +41,35 @@ def try_scheme(scheme: PositionScheme, shape: ModelShape) -> None:
         return
     from poslab.contract.parts import PARTS, Differs, NotTried, compare  # which poslab's own schemes don't need
 
-    # A hook may depend on all of these sizes; three layers are a first, a middle and a last one.
-    sizes = vars(shape) | {"num_layers": min(shape.num_layers, 3), "context_length": min(shape.context_length, 40)}
-    del sizes["token_std"]
     for part in _QUICK:
         with torch.random.fork_rng(devices=[]), blamed_on("pos", scheme, part):
             try:
-                compare(PARTS[part], scheme, **sizes)
+                compare(PARTS[part], scheme, **_sizes(shape))
             except NotTried:
                 continue
             except Differs as difference:
                 raise SettingError("pos", type(scheme).__name__, f"{part}: {difference}") from None
     _TRIED.add(tried)
+
+
+def try_block(model: ModelConfig) -> None:
+    """Try the parts of the block as `try_before_training` does, in models without positions."""
+    block = {"norm": model.norm, "mlp": model.mlp}
+    foreign, tried = ", ".join(outside(block)), repr((block, model.shape))
+    if tried in _TRIED or not foreign:
+        return
+    from poslab.contract.parts import PARTS, outcome
+
+    for part in _QUICK:
+        with torch.random.fork_rng(devices=[]):
+            result, words = outcome(PARTS[part], NoPE(), **_sizes(model.shape), **block)
+        if result == "differs":
+            raise SettingError("model", foreign, f"{part}: {words}")
+    _TRIED.add(tried)
+
+
+def _sizes(shape: ModelShape) -> dict[str, Any]:
+    """Return sizes of a small model of that shape. A hook may depend on all of them; three layers are a first, a middle
+    and a last one."""
+    sizes = vars(shape) | {"num_layers": min(shape.num_layers, 3), "context_length": min(shape.context_length, 40)}
+    return {name: size for name, size in sizes.items() if name != "token_std"}

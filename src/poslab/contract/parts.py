@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from poslab.attention import scheme_attention
 from poslab.config.nodes import flat_node
+from poslab.config.parts import with_parts
 from poslab.config.schemes import node_of
 from poslab.contract.hooks import watched
 from poslab.errors import SettingError, UserError, blamed_on, described
@@ -64,10 +65,10 @@ def compare(part: Part, scheme: PositionScheme, **sizes: Any) -> str:
     return f"within {largest:.0e} (limit {limit:g})" if largest else "to the bit" * compared
 
 
-def outcome(part: Part, scheme: PositionScheme) -> tuple[str, str]:
+def outcome(part: Part, scheme: PositionScheme, **block: Any) -> tuple[str, str]:
     """Return ("ok", the largest relative difference), ("differs", what, and by how much) or ("not tried", why)."""
     try:
-        return "ok", compare(part, scheme)
+        return "ok", compare(part, scheme, **block)
     except UserError as error:
         return "not tried" if isinstance(error, NotTried) else "differs", str(error)
     except Exception as error:  # because whatever a scheme raises is what was to be found
@@ -93,9 +94,10 @@ def _model(scheme: PositionScheme, **sizes: Any) -> GPT:
     """Return a model in float64. Raises NotTried for sizes that the scheme refuses."""
     torch.manual_seed(0)
     try:
-        model = decoder_of(scheme, vocab_size=len(_SYMBOLS), dropout=0.0, **SIZES | sizes)
+        arguments = with_parts(SIZES | {"dropout": 0.0} | sizes, "model")
+        model = decoder_of(scheme, vocab_size=len(_SYMBOLS), **arguments)
     except SettingError as refused:
-        if refused.option == "pos":  # a mistake of its author
+        if refused.option in ("pos", "model.norm", "model.mlp"):  # a mistake of its author
             raise
         raise NotTried(str(refused)) from None
     with torch.no_grad():
@@ -106,7 +108,7 @@ def _model(scheme: PositionScheme, **sizes: Any) -> GPT:
 
 def _model_and_tokens(scheme: PositionScheme, sizes: dict[str, Any], least: int = 150) -> tuple[GPT, Tensor]:
     """Return a causal model, and tokens of a whole context, which is longer than a window unless `sizes` has one."""
-    model = _model(scheme, **sizes or {"context_length": beyond_window(scheme, least)})
+    model = _model(scheme, **{"context_length": beyond_window(scheme, least)} | sizes)
     if not model.shape.causal:
         raise NotTried("the model isn't causal")
     return model, _tokens(model.shape.context_length)
@@ -152,7 +154,7 @@ def check_pictures(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]
         model.explanations(sample_pairs(model, _tokens(min(model.shape.context_length, 7))[0]))
 
 
-def check_formula(scheme: PositionScheme) -> Iterator[Difference]:
+def check_formula(scheme: PositionScheme, **_: Any) -> Iterator[Difference]:
     """Compare attention, by two kernels, with the softmax of `reference_score`, in every layer."""
     if not has_formula(scheme):
         raise NotTried("it has no reference_score")
@@ -209,11 +211,11 @@ def check_causal(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]:
     yield "logits before a changed token", model(changed)[:, :kept], model(tokens)[:, :kept], 1e-9
 
 
-def check_kernels(scheme: PositionScheme) -> Iterator[Difference]:
+def check_kernels(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare logits and gradients of the kernels that training takes with those of the dense formula."""
     length = beyond_window(scheme, 150)
     for causal in (True, False):
-        sizes, tokens = {"context_length": length, "causal": causal}, _tokens(length)
+        sizes, tokens = {"context_length": length, "causal": causal, **block}, _tokens(length)
         exact = _logits_and_gradients(_model(scheme, attention_backend="reference", **sizes), tokens)
         found = _logits_and_gradients(_model(scheme, **sizes), tokens)
         for name, expected in exact.items():
@@ -229,23 +231,23 @@ def _logits_and_gradients(model: GPT, tokens: Tensor) -> dict[str, Tensor]:
     return {"logits": logits.detach(), **gradients}
 
 
-def check_device(scheme: PositionScheme) -> Iterator[Difference]:
+def check_device(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare logits and gradients on CUDA, in float32, with those on the CPU.
 
     Without CUDA, a model on "meta" still tells whether all tensors are made on the model's device.
     """
     tokens = _tokens(SIZES["context_length"])
-    _model(scheme, attention_backend="reference").to("meta")(tokens.to("meta"))
+    _model(scheme, attention_backend="reference", **block).to("meta")(tokens.to("meta"))
     if not torch.cuda.is_available():
         raise NotTried("there is no CUDA here; all tensors are made on the model's device, as they must")
-    found = _logits_and_gradients(_model(scheme).float().cuda(), tokens.cuda())
-    for name, expected in _logits_and_gradients(_model(scheme), tokens).items():
+    found = _logits_and_gradients(_model(scheme, **block).float().cuda(), tokens.cuda())
+    for name, expected in _logits_and_gradients(_model(scheme, **block), tokens).items():
         yield name, found[name].cpu().double(), expected, 1e-2
 
 
-def check_bfloat16(scheme: PositionScheme) -> Iterator[Difference]:
+def check_bfloat16(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare logits under bfloat16 autocast with those of float32."""
-    model, tokens = _model(scheme).float(), _tokens(40)
+    model, tokens = _model(scheme, **block).float(), _tokens(40)
     with torch.autocast("cpu", torch.bfloat16):
         rounded = model(tokens).float()
     yield "logits", rounded, model(tokens), 0.05
@@ -265,9 +267,9 @@ def check_cache(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]:
         yield f"logits of parts of {', '.join(map(str, parts[:3]))}, ... tokens", found, expected, _NEAR
 
 
-def check_positions(scheme: PositionScheme) -> Iterator[Difference]:
+def check_positions(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare rows that are given positions of their own with each alone, and with a cache that reads them."""
-    model, tokens = _model(scheme), _tokens(10)
+    model, tokens = _model(scheme, **block), _tokens(10)
     together, cache = model(tokens, positions=RISING), KeyValueCache()
     alone = [model(row[None], positions=own)[0] for row, own in zip(tokens, RISING, strict=True)]
     yield "rows together and alone", together, torch.stack(alone), _NEAR
@@ -278,10 +280,10 @@ def check_positions(scheme: PositionScheme) -> Iterator[Difference]:
         yield "all moved by 37 (`shift_invariant` is true)", moved, together, _NEAR
 
 
-def check_memory(scheme: PositionScheme) -> Iterator[Difference]:
+def check_memory(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare a text read in segments, with a memory that keeps all of it, with a cache and with the full pass."""
     length = beyond_window(scheme, 40)
-    tokens, model = _tokens(length), _model(scheme, context_length=8, memory_length=length)
+    tokens, model = _tokens(length), _model(scheme, context_length=8, memory_length=length, **block)
     assert isinstance(model, MemoryGPT)
     found, cache = model.hidden_in_segments(tokens)[0], model.new_cache()
     by_cache = [model.hidden(part, cache) for part in tokens.split([9, 1, length - 10], 1)]
@@ -290,14 +292,29 @@ def check_memory(scheme: PositionScheme) -> Iterator[Difference]:
         yield "segments of 8, in one pass", found, model.hidden(tokens), _NEAR
 
 
-def check_files(scheme: PositionScheme) -> Iterator[Difference]:
+def check_grouped(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
+    """Compare a model whose queries share keys and values with one that has a copy of them for each head."""
+    sizes: dict[str, Any] = {"num_heads": 4, "context_length": 40} | block
+    grouped, whole, tokens = _model(scheme, **sizes | {"num_kv_heads": 2}), _model(scheme, **sizes), _tokens(40)
+    weights = grouped.state_dict()
+    for name, weight in weights.items():
+        if ".query_key_value." in name:
+            q, *kv = weight.unflatten(0, (8, -1)).split([4, 2, 2])
+            weights[name] = torch.cat([q, *(x.repeat_interleave(2, 0) for x in kv)]).flatten(0, 1)
+    whole.load_state_dict(weights)
+    expected, cache = whole(tokens), KeyValueCache()
+    yield "heads that share keys and values", grouped(tokens), expected, _NEAR
+    yield "with a cache", torch.cat([grouped(part, cache) for part in tokens.split([30, 1, 9], 1)], 1), expected, _NEAR
+
+
+def check_files(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare the model with itself, saved and loaded."""
     with tempfile.TemporaryDirectory() as folder:
-        loaded, tokens, expected = _saved_and_loaded(scheme, folder)
+        loaded, tokens, expected = _saved_and_loaded(scheme, folder, block)
     yield "saved and loaded", loaded.model(tokens, positions=loaded.model.text_positions(40)), expected, 0.0
 
 
-def check_export(scheme: PositionScheme) -> Iterator[Difference]:
+def check_export(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare the model with itself, exported and loaded by transformers."""
     try:
         import transformers
@@ -307,17 +324,17 @@ def check_export(scheme: PositionScheme) -> Iterator[Difference]:
 
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        loaded, tokens, expected = _saved_and_loaded(scheme, folder)
+        loaded, tokens, expected = _saved_and_loaded(scheme, folder, block)
         export(loaded, exported := Path(folder) / "exported")
         kind: Any = PoslabForCausalLM if hf_equivalent(loaded.model) is None else transformers.AutoModelForCausalLM
         yield "exported", kind.from_pretrained(exported).eval()(tokens).logits, expected, _NEAR
 
 
 @torch.no_grad()
-def _saved_and_loaded(scheme: PositionScheme, folder: str) -> tuple[Checkpoint, Tensor, Tensor]:
+def _saved_and_loaded(scheme: PositionScheme, folder: str, block: dict[str, Any]) -> tuple[Checkpoint, Tensor, Tensor]:
     """Return a model from a file in the folder, tokens, and the logits that it had of them before it was saved."""
-    model, tokens = _model(scheme, context_length=40).float(), _tokens(40)
-    sizes = SIZES | {"context_length": 40, "dropout": 0.0}
+    sizes = SIZES | {"context_length": 40, "dropout": 0.0} | block
+    model, tokens = _model(scheme, **sizes).float(), _tokens(40)
     config = {"pos": node_of(scheme), "model": sizes, "data": {}, "seed": 1}
     about = {"config": config, "pos": "scheme", "observed": None, "symbols": _SYMBOLS, "data_sha256": ""}
     model.seed = 1  # of positions that are drawn
@@ -339,11 +356,11 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
-def check_growth(scheme: PositionScheme) -> Iterator[Difference]:
+def check_growth(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare the largest tensor of a training step with that of one of a quarter of the length."""
     largest = []
     for length in (384, 1536):
-        model = _model(scheme, context_length=length, embed_dim=16, num_layers=1).float()
+        model = _model(scheme, context_length=length, embed_dim=16, num_layers=1, **block).float()
         with LargestTensor() as seen:  # type: ignore[no-untyped-call]
             model(_tokens(length)).sum().backward()
         largest.append(torch.tensor(float(seen.bytes)))
@@ -359,6 +376,7 @@ PARTS: dict[str, Part] = {
     "device": check_device,
     "bfloat16": check_bfloat16,
     "cache": check_cache,
+    "grouped queries": check_grouped,
     "given positions": check_positions,
     "memory": check_memory,
     "files": check_files,

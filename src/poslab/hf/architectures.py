@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from poslab.model.decoder import GPT
+from poslab.model.mlp import GELU
 from poslab.positions import HFEquivalent, ModelShape
 
 _PARTS = ("weight", "bias")
@@ -48,9 +49,17 @@ class Architecture:
 
 def hf_equivalent(model: GPT) -> HFEquivalent | None:
     """Return the scheme's equivalent in transformers. The hook isn't inherited: a derived scheme differs."""
-    if "hf_equivalent" not in vars(type(model.pos)) or not model.shape.causal:
+    if "hf_equivalent" not in vars(type(model.pos)) or not (model.shape.causal and _has_gpt2s_block(model)):
         return None
     return model.pos.hf_equivalent(dict(model.position_tables.named_parameters()), model.shape)
+
+
+def _has_gpt2s_block(model: GPT) -> bool:
+    norm, mlp = model.final_norm, model.blocks[0].mlp
+    alike = isinstance(norm, nn.LayerNorm) and norm.eps == 1e-5 and type(mlp) is GELU and model.window is None
+    own = {name: tuple(x.shape) for name, x in model.named_parameters() if not name.startswith("position_tables.")}
+    width = 4 * model.shape.embed_dim
+    return alike and own.keys() == GPT2.names(model.shape).keys() and own["blocks.0.mlp.expand.weight"][0] == width
 
 
 def transposed(name: str, tensor: Tensor, shape: ModelShape) -> Tensor:

@@ -11,6 +11,7 @@ from tiktoken_ext.openai_public import ENDOFTEXT
 
 from poslab.config.files import EXPORTED, require_writable
 from poslab.config.nodes import distinguishing, schemes, shown
+from poslab.config.schema import OF_BLOCK
 from poslab.data.tokenizer import GPT2_FILES, Vocabulary
 from poslab.errors import SettingError
 from poslab.hf.architectures import ARCHITECTURES, hf_equivalent
@@ -58,7 +59,8 @@ def _write_with_code(checkpoint: Checkpoint, folder: Path) -> str:
     content = read_checkpoint(checkpoint.path)
     about = content["poslab"]
     save_weights(folder / EXPORTED, content["state_dict"], about)
-    sizes = asdict(checkpoint.model.shape) | {"dropout": about["config"]["model"]["dropout"]}
+    trained = about["config"]["model"]
+    sizes = asdict(checkpoint.model.shape) | {name: trained[name] for name in ("dropout", *OF_BLOCK) if name in trained}
     del sizes["token_std"]  # of the start alone
     classes = {"AutoConfig": "PoslabConfig", "AutoModelForCausalLM": "PoslabForCausalLM"}
     settings = {
@@ -83,7 +85,7 @@ def _write_config(checkpoint: Checkpoint, folder: Path, model_type: str, name: s
         "model_type": model_type,
         "architectures": [name],
         **settings,
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": checkpoint.model.head is None,
         "bos_token_id": end,
         "eos_token_id": end,
         "dtype": str(checkpoint.model.token_embedding.weight.dtype).removeprefix("torch."),

@@ -15,6 +15,7 @@ from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
 from poslab import GPT
+from poslab.config.parts import with_parts
 from poslab.config.schemes import parse_scheme
 
 
@@ -44,7 +45,8 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
     def __init__(self, config: PoslabConfig) -> None:
         super().__init__(config)
         with torch.device("cpu"):  # transformers begins on a device without memory, where a scheme can't be tried
-            gpt = GPT(parse_scheme(config.pos) if config.pos else None, vocab_size=config.vocab_size, **config.model)
+            settings = with_parts(config.model, "model")
+            gpt = GPT(parse_scheme(config.pos) if config.pos else None, vocab_size=config.vocab_size, **settings)
         gpt.seed = config.seed
         for name, module in gpt.named_children():
             self.add_module(name, module)

@@ -47,6 +47,8 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
         raise SettingError("init_from", folder, problem) from error
     whole_names = ("transformer.", "lm_head.")  # the first of which the files of some versions leave out
     weights = {n if n.startswith(whole_names) else f"transformer.{n}": weight for n, weight in stored.items()}
+    if model.state_dict().keys() - GPT2.names(model.shape).keys() - {f"position_tables.{n}" for n in model.tables}:
+        raise SettingError("init_from", folder, "is a GPT-2, whose block is that of model=gpt2 and model=mini")
     sizes = {"embed_dim": "n_embd", "num_layers": "n_layer", "num_heads": "n_head"}
     check_sizes(model, {name: config.get(there) for name, there in sizes.items()}, folder)
     trunk = {here: weights[there] for here, there in GPT2.names(model.shape).items() if there in weights}

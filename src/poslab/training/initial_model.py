@@ -1,9 +1,13 @@
 """Model that a run begins with: made by its settings; with weights of another run or of a GPT-2, of which the trunk is
 taken always, a scheme's tables where they fit."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import Tensor
 
 from poslab.config.groups import flat
+from poslab.config.schema import OF_BLOCK
 from poslab.config.train import TrainConfig
 from poslab.data.tokenizer import AnyVocabulary, tokens_of
 from poslab.errors import SettingError, lacks_memory
@@ -36,14 +40,16 @@ def make_model(config: TrainConfig, vocabulary: AnyVocabulary, new: bool) -> GPT
         problem = "the model does not fit into memory, and this is the largest of its sizes"
         raise SettingError(largest, sizes[largest], problem) from error
     if new and config.settings.init_from is not None:
-        print(init_from(model, config.settings.init_from, vocabulary))
+        block = {name: getattr(config.model, name) for name in OF_BLOCK}
+        print(init_from(model, config.settings.init_from, vocabulary, block))
     return model
 
 
-def init_from(model: GPT, given: str, vocabulary: AnyVocabulary) -> str:
+def init_from(model: GPT, given: str, vocabulary: AnyVocabulary, block: Mapping[str, Any] | None = None) -> str:
     """Load the weights that `given` names (`poslab.runs.initial`), and return in one line what was taken.
 
-    Raises SettingError for weights of other sizes, or of other tokens than those of `vocabulary`.
+    block: settings of the model's block. Raises SettingError for weights of other sizes or of another block, or of
+    other tokens than those of `vocabulary`.
     """
     file, *others = initial_files(given)
     if others:
@@ -51,6 +57,10 @@ def init_from(model: GPT, given: str, vocabulary: AnyVocabulary) -> str:
     content = read_checkpoint(file)
     about = content["poslab"]
     check_sizes(model, about["config"]["model"], given)
+    trained = about["config"]["model"]
+    for name, own in (block or {}).items():
+        if own != trained.get(name, own):
+            raise SettingError(f"model.{name}", own, f"the weights of init_from={given} need {trained[name]}")
     if tokens_of(vocabulary_of(about)) != tokens_of(vocabulary):
         raise SettingError("init_from", given, "was trained on other tokens than those of these data")
     own = model.state_dict()
