@@ -70,6 +70,13 @@ QK_NORMS = ("none", "rms", "key")
 GATES = ("none", "head", "element")
 
 
+class HeadNorm(nn.RMSNorm):
+    """RMSNorm of each head's queries or keys, (B, H, T, Dh), in the precision of its weight."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.weight.dtype)).to(x.dtype)
+
+
 class Attention(nn.Module):
     """Multi-head self-attention."""
 
@@ -81,8 +88,8 @@ class Attention(nn.Module):
         self.num_kv_heads = form.num_kv_heads or shape.num_heads
         width, head_dim = shape.embed_dim, shape.head_dim
         self.query_key_value = nn.Linear(width, width + 2 * self.num_kv_heads * head_dim)
-        self.query_norm = nn.RMSNorm(head_dim, eps=1e-6) if form.qk_norm == "rms" else nn.Identity()
-        self.key_norm = nn.RMSNorm(head_dim, eps=1e-6) if form.qk_norm != "none" else nn.Identity()
+        self.query_norm = HeadNorm(head_dim, eps=1e-6) if form.qk_norm == "rms" else nn.Identity()
+        self.key_norm = HeadNorm(head_dim, eps=1e-6) if form.qk_norm != "none" else nn.Identity()
         gates = {"head": shape.num_heads, "element": width}
         self.gate = nn.Linear(width, gates[form.gate]) if form.gate in gates else None
         self.project = nn.Linear(width, width)
@@ -106,14 +113,14 @@ class Attention(nn.Module):
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Project x (B, T, D) to queries (B, H, T, Dh), keys and values (B, Hkv, T, Dh), before the scheme's hooks."""
         q, k, v = self._by_head(self.query_key_value(x), [self.shape.num_heads, *[self.num_kv_heads] * 2])
-        return self.query_norm(q).to(v.dtype), self.key_norm(k).to(v.dtype), v
+        return self.query_norm(q), self.key_norm(k), v
 
     def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Project x (B, T, D) to keys and values alone, as `queries_keys_values`."""
         after, bias = slice(self.shape.embed_dim, None), self.query_key_value.bias
         projected = F.linear(x, self.query_key_value.weight[after], None if bias is None else bias[after])
         k, v = self._by_head(projected, [self.num_kv_heads] * 2)
-        return self.key_norm(k).to(v.dtype), v
+        return self.key_norm(k), v
 
     def _by_head(self, x: Tensor, heads: list[int]) -> tuple[Tensor, ...]:
         """Split x (B, T, n Dh) into tensors (B, heads, T, Dh)."""
