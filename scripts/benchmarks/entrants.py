@@ -17,6 +17,7 @@ from benchmarks.settings import SCHEMES
 from poslab.attention import scheme_attention
 from poslab.config.schemes import parse_scheme
 from poslab.model.decoder import GPT
+from poslab.model.mlp import SwiGLU
 from poslab.positions import ModelShape
 
 TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT = "transformers GPT-2", "x-transformers"
@@ -54,11 +55,21 @@ def of_libraries(names: Iterable[str], libraries: Sequence[str]) -> list[str]:
     return [name for name in names if name.partition(",")[0].split()[0] in libraries]
 
 
-def poslab_gpt(scheme: str, size: Size) -> GPT:
+# Blocks in which poslab's entrants are measured, too, by what follows the scheme in their names.
+MODERN: dict[str, Any] = {"norm": nn.RMSNorm, "mlp": SwiGLU, "qk_norm": "rms", "biases": False, "tied": False}
+BLOCKS: dict[str, dict[str, Any]] = {
+    "": {},
+    "modern": MODERN,
+    "modern, compiled": MODERN | {"compile": True},
+    "modern, 1 key head, compiled": MODERN | {"num_kv_heads": 1, "compile": True},
+}
+
+
+def poslab_gpt(scheme: str, size: Size, block: str = "") -> GPT:
     """Return a decoder without dropout, compiled as `model.compile` is by default."""
     sizes: Any = {"embed_dim": size.embed, "num_layers": size.layers, "num_heads": size.heads}
     sizes |= {"vocab_size": size.vocabulary, "context_length": size.length, "compile": device().type == "cuda"}
-    return GPT(parse_scheme(scheme), dropout=0.0, **sizes)
+    return GPT(parse_scheme(scheme), dropout=0.0, **sizes | BLOCKS[block])
 
 
 def poslab_attention(scheme: str, backend: str, q: Tensor, k: Tensor, v: Tensor) -> Attention:

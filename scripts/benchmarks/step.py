@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.bare import BareGPT
+from benchmarks.bare import BareGPT, BareModernGPT
 from benchmarks.entrants import (
+    BLOCKS,
     GPT2,
     MINI,
     TRANSFORMERS_GPT2,
@@ -30,8 +31,9 @@ from poslab.training.loss import language_model_loss
 from poslab.training.machine import keep_freed_memory
 from poslab.training.optimizer import make_optimizer
 
-BARE = "torch nanoGPT loop"
+BARE, BARE_MODERN = "torch nanoGPT loop", "torch Llama loop"
 # What a rival's user can have as well: the setting that keeps freed memory, a fused optimiser, and a compiled model.
+ROTATING = "poslab rope"
 TUNED, COMPILED = ", tuned", ", tuned and compiled"
 PRECISIONS = {"float32": torch.float32, "bfloat16 autocast": torch.bfloat16}
 
@@ -44,8 +46,11 @@ def rivals(config: BenchmarkConfig) -> list[str]:
 
 
 def measure_step(config: BenchmarkConfig, rounds: int) -> list[Table]:
-    """Return one table per precision, for model=mini."""
-    return _measure(MINI, [*ours(config.schemes), *rivals(config)], rounds, config.device)
+    """Return one table per precision, for model=mini; in other blocks the first scheme that rotates, if any is named."""
+    names = [*ours(config.schemes), *rivals(config)]
+    if ROTATING in ours(config.schemes) and "torch" in config.rivals:
+        names += [*(f"{ROTATING}, {block}" for block in BLOCKS if block), BARE_MODERN + COMPILED]
+    return _measure(MINI, names, rounds, config.device)
 
 
 def measure_gpt2_step(config: BenchmarkConfig, rounds: int) -> list[Table]:
@@ -70,7 +75,9 @@ def _table(
 ) -> Table:
     """Return the table of one precision. highest: operations per second that matrix products reach by themselves."""
     tokens = size.batch * size.length
-    fastest = min((timing.median for name, timing in timings.items() if name not in ours()), default=math.nan)
+    fastest = min(
+        (timing.median for name, timing in timings.items() if not name.startswith("poslab ")), default=math.nan
+    )
     columns: dict[str, Callable[[Timing], str]] = {
         "tokens/s": lambda t: f"{tokens / t.median:,.0f}",
         "quartiles": lambda t: f"{tokens / t.upper:,.0f} to {tokens / t.lower:,.0f}",
@@ -124,10 +131,10 @@ def step_seconds(name: str, size: Size, dtype: torch.dtype) -> float:
 def _built(name: str, size: Size) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], torch.optim.Optimizer]:
     """Return model, loss and optimiser: poslab's as training has them, other libraries' as torch comes, or tuned."""
     schemes, (library, _, setup) = ours(), name.partition(", ")
-    if name in schemes or setup:
+    if library in schemes or setup:
         keep_freed_memory()
-    if name in schemes:
-        gpt = poslab_gpt(schemes[name], size).to(device())
+    if library in schemes:
+        gpt = poslab_gpt(schemes[library], size, setup).to(device())
         config = OptimConfig(1e-3, weight_decay=0.1, beta1=0.9, beta2=0.99, warmup_share=0.1, final_share=0.1)
         return gpt, partial(language_model_loss, gpt), make_optimizer(gpt, config, fused=True)
     model, loss = _rival(library, size)
@@ -140,8 +147,8 @@ def _built(name: str, size: Size) -> tuple[nn.Module, Callable[[Tensor, Tensor],
 
 def _rival(library: str, size: Size) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
     """Return a library's model and its loss."""
-    if library == BARE:
-        bare = BareGPT(size)
+    if library in (BARE, BARE_MODERN):
+        bare = BareGPT(size) if library == BARE else BareModernGPT(size)
         return bare, bare.loss
     model = transformers_gpt2(size) if library == TRANSFORMERS_GPT2 else x_transformers_gpt(size)
 
