@@ -46,7 +46,7 @@ def rivals(config: BenchmarkConfig) -> list[str]:
 
 
 def measure_step(config: BenchmarkConfig, rounds: int) -> list[Table]:
-    """Return one table per precision, for model=mini; in other blocks the first scheme that rotates, if any is named."""
+    """Return one table per precision, for model=mini, and for one scheme in its other blocks."""
     names = [*ours(config.schemes), *rivals(config)]
     if ROTATING in ours(config.schemes) and "torch" in config.rivals:
         names += [*(f"{ROTATING}, {block}" for block in BLOCKS if block), BARE_MODERN + COMPILED]
