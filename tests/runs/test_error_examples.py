@@ -35,6 +35,7 @@ class SaysFirstSymbol(nn.Module):
     def __init__(self, task: Task) -> None:
         super().__init__()
         self.token_embedding = nn.Embedding.from_pretrained(torch.eye(len(task.symbols)))
+        self.head_weight = self.token_embedding.weight
         self.eos, self.first = task.symbols.index("EOS"), task.symbols.index("a")
 
     def read(self, tokens: torch.Tensor, positions: None = None) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,23 @@ def test_seeds_of_an_edited_scheme_are_no_group(target: str, tmp_path: Path) -> 
         set_class(write_run(tmp_path, "t5", seed, scheme_fingerprint=source), target)
     groups = {group.label: len(group.values) for group in compare_folders(tmp_path).groups}
     assert groups == {"t5 source=aa": 2, "t5 source=bb": 1}
+
+
+def test_a_crossed_factor_is_compared_without_being_asked(tmp_path: Path) -> None:
+    """Options of a group are one factor by their name; where a scheme lacks one of them, runs can't be compared."""
+    for option, pos, seed in itertools.product(("mini", "modern"), ("absolute", "t5"), (1, 2)):
+        folder = write_run(tmp_path / option, pos, seed)
+        change_config(folder, "overrides", [f"model={option}", f"pos={pos}"])
+        if option == "modern":
+            change_config(folder, "model.qk_norm", "rms")
+            change_config(folder, "model.biases", False)
+            change_summary(folder, params_trunk=1)
+    one = compare_folders(tmp_path)
+    both = itertools.product(("absolute", "t5"), ("mini", "modern"))
+    assert {(group.name, group.settings["model"]) for group in one.groups} == {*both}
+    assert not any("." in name or name == "params_trunk" for group in one.groups for name in group.settings)
+    assert not any("differs" in caveat for caveat in one.caveats)
+    for seed in (1, 2):
+        shutil.rmtree(tmp_path / "modern" / f"t5-seed{seed}")
+    with pytest.raises(UserError, match="allow_differences=true"):
+        compare_folders(tmp_path)

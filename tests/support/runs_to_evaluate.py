@@ -53,7 +53,7 @@ def make_run(folder: Path, *overrides: str) -> Path:
     """A run folder as training leaves it, but of random weights."""
     config = compose_config("experiment=smoke", "data.vocabulary=observed", *overrides)
     data = TextDataModule(config)
-    model = decoder_of(config.pos, vocab_size=data.vocabulary.size, **vars(config.model))
+    model = decoder_of(config.pos, vocab_size=data.vocabulary.size, **config.model.arguments)
     enlarge(model)
     (folder / "checkpoints").mkdir(parents=True)
     OmegaConf.save(OmegaConf.create(config.plain), folder / "config.yaml")

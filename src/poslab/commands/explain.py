@@ -120,7 +120,7 @@ def _untrained(config: ExplainConfig) -> ModelUnderStudy:
     assert isinstance(parsed.data, DataConfig)  # that of train.yaml
     corpus = corpus_of(parsed.data)
     torch.manual_seed(parsed.settings.seed)
-    model = decoder_of(parsed.pos, vocab_size=corpus.vocabulary.size, **vars(parsed.model)).eval()
+    model = decoder_of(parsed.pos, vocab_size=corpus.vocabulary.size, **parsed.model.arguments).eval()
     text = of_text(f"{corpus.name}, validation part", corpus.validation, model)
     text = text.with_sentence(corpus.vocabulary, config.sentence, model.shape.context_length)
     facts = _facts(model) | {"training": "none: as it is made, before its first step"}

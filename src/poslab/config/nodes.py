@@ -32,9 +32,14 @@ def schemes() -> dict[str, dict[str, Any]]:
 
 
 @cache
+def default_option(group: str) -> str:
+    """Return the option of a group that train.py takes where none is chosen."""
+    return str(next(default[group] for default in OmegaConf.load(CONFIGS / "train.yaml").defaults if group in default))
+
+
 def default_scheme() -> str:
     """Return the option of configs/pos that train.py takes where none is chosen."""
-    return str(next(default.pos for default in OmegaConf.load(CONFIGS / "train.yaml").defaults if "pos" in default))
+    return default_option("pos")
 
 
 def scheme_settings() -> dict[str, Any]:

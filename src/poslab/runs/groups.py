@@ -5,13 +5,14 @@ again (`seedstats.groups`): so a table from elsewhere is compared as run folders
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from poslab.config.fields import NOT_COMPARED
 from poslab.config.groups import flat
-from poslab.config.nodes import TARGET, default_settings, distinguishing
+from poslab.config.nodes import TARGET, default_option, default_settings, distinguishing, given_settings
 from poslab.config.schemes import parse_scheme
 from poslab.errors import SettingError, as_typed
 from poslab.positions.base import knows_nothing
@@ -20,7 +21,13 @@ from poslab.runs.load import Run
 from poslab.runs.provenance import NO_WEIGHTS, Repeat, initial_weights
 from seedstats.table import SOURCE
 
+TRAINING = ("model", "optim", "trainer")  # groups whose settings may be factors of a design
+_CONTEXT = "model.context_length"  # by which losses are of other windows
+_FOLLOWING = {"params_trunk", "steps"}  # facts that settings decide
 _DIGITS = 8  # of a fingerprint, enough to tell versions of one scheme apart
+
+
+Reader = Callable[[Run], str]  # of a run's value, as typed
 
 
 @dataclass(frozen=True)
@@ -56,9 +63,9 @@ class RunGroup:
             return False
 
 
-def group_runs(runs: Sequence[Run], conditions: Collection[str] = ()) -> list[RunGroup]:
+def group_runs(runs: Sequence[Run], conditions: Mapping[str, Reader] | None = None) -> list[RunGroup]:
     """Return the groups of runs, those that have a finished one first. conditions: settings and facts that also tell
-    groups apart."""
+    groups apart, as `named_conditions` returns them."""
     sources: dict[str, set[str | None]] = defaultdict(set)
     for run in runs:
         sources[run.classes].add(run.summary.scheme_fingerprint)
@@ -68,9 +75,8 @@ def group_runs(runs: Sequence[Run], conditions: Collection[str] = ()) -> list[Ru
         distinct = run.scheme_settings | {TARGET: run.config["pos"][TARGET]}  # as two schemes may share a name
         if run.classes in edited:
             distinct[SOURCE] = (run.summary.scheme_fingerprint or "unknown")[:_DIGITS]
-        shared = _shared_by_comparable_runs(run)
         settings = {str(key): _short(value) for key, value in distinct.items()}
-        settings |= {key: _short(shared.get(key)) for key in conditions}
+        settings |= {key: read(run) for key, read in (conditions or {}).items()}
         group = groups.setdefault((run.summary.pos, *settings.items()), RunGroup(run.summary.pos, settings))
         if run.seed in group.runs:
             group.repeats.append(Repeat(group.runs[run.seed], run))
@@ -92,6 +98,51 @@ def differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
             words = initial_weights if key == "init_from" else str
             different[key] = ", ".join(f"{words(value)} (as in {name})" for value, name in values.items())
     return different
+
+
+def named_conditions(runs: Sequence[Run], conditions: Collection[str]) -> dict[str, Reader]:
+    """Return a reader of each of these settings and facts, in which runs differ.
+
+    Settings of a group that differ as its options do, in `model=gpt2,modern`, are one condition by the group's name. A
+    fact that follows from the others is none.
+    """
+    found: dict[str, Reader] = {key: partial(_shared_value, key=key) for key in conditions}
+    for group in TRAINING:
+        own = {key: read for key, read in found.items() if key.startswith(f"{group}.")}
+        option: dict[str, Reader] = {group: partial(_option, group=group)}
+        if own and _determines(runs, option, own) and _determines(runs, own, option):
+            found = {key: read for key, read in found.items() if key not in own} | option
+    for fact in _FOLLOWING & found.keys():
+        others = {key: read for key, read in found.items() if key not in _FOLLOWING}
+        if others and _determines(runs, others, {fact: found[fact]}):
+            del found[fact]
+    return found
+
+
+def are_crossed(runs: Sequence[Run], conditions: Mapping[str, Reader]) -> bool:
+    """Return whether the conditions are settings of training that each scheme was tried with: factors of a design in
+    which the scheme can still be said to cause a difference."""
+    tried: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+    for run in runs:
+        scheme = repr((run.summary.pos, run.scheme_settings))
+        tried[scheme].add(tuple(read(run) for read in conditions.values()))
+    of_training = all(key.partition(".")[0] in TRAINING and key != _CONTEXT for key in conditions)
+    return of_training and len({frozenset(levels) for levels in tried.values()}) == 1
+
+
+def _determines(runs: Sequence[Run], first: Mapping[str, Reader], second: Mapping[str, Reader]) -> bool:
+    """Return whether runs that agree in the first conditions agree in the second."""
+    both = {(tuple(read(run) for read in first.values()), tuple(read(run) for read in second.values())) for run in runs}
+    return len({values for values, _ in both}) == len(both)
+
+
+def _shared_value(run: Run, key: str) -> str:
+    return _short(_shared_by_comparable_runs(run).get(key))
+
+
+def _option(run: Run, group: str) -> str:
+    """Return the option of a group that the run's command line chose."""
+    return given_settings(run.config.get("overrides") or ()).get(group, default_option(group))
 
 
 def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from poslab.config.nodes import default_scheme
 from poslab.errors import UserError, as_typed
 from poslab.metric import BEST_VALIDATION_LOSS, LAST_VALIDATION_LOSS, LOSS, TEST_LOSS, Metric
 from poslab.runs.evaluation import Evaluation
-from poslab.runs.groups import differences_beyond_the_scheme, group_runs
+from poslab.runs.groups import are_crossed, differences_beyond_the_scheme, group_runs, named_conditions
 from poslab.runs.load import LeftOut, Run
 from poslab.runs.plan import PlannedGroup, comparable, keys_of, merged, picked
 from poslab.runs.provenance import caveats, caveats_of_validation
@@ -104,26 +104,29 @@ class _Section:
         finished = [run for run in runs if not run.diverged]
         if not finished:
             raise UserError("no finished run to compare")
-        conditions = differences_beyond_the_scheme(finished)
-        if conditions and not allow_differences:
-            listed = "; ".join(f"{key}: {values}" for key, values in conditions.items())
+        differences = differences_beyond_the_scheme(finished)
+        conditions = named_conditions(finished, differences)
+        crossed = are_crossed(runs, conditions)
+        if conditions and not (crossed or allow_differences):
+            listed = "; ".join(f"{key}: {values}" for key, values in differences.items())
             raise UserError(
                 f"the runs differ in more than the scheme, so the scheme can't be said to cause a difference: "
                 f"{listed}; runs=FOLDER compares fewer runs, allow_differences=true all of them"
             )
-        self.title, self.evaluations, self.conditions = title, evaluations, conditions
+        self.title, self.evaluations = title, evaluations
         diverged, foreign = comparable([run for run in runs if run.diverged], finished)
-        self.groups = group_runs([*finished, *diverged], list(conditions))
+        self.groups = group_runs([*finished, *diverged], conditions)
         repeats = [repeat for group in self.groups for repeat in group.repeats]
         self.left_out = [*foreign, *(LeftOut(run.folder, run.diverged) for run in diverged)]
         self.left_out += [LeftOut(repeat.run.folder, repeat.reason) for repeat in repeats]
         self.runs = finished
         self.caveats = [repeat.caveat for repeat in repeats if repeat.caveat]
-        self.caveats += [f"{key} differs: {values}" for key, values in conditions.items()] + caveats(finished)
+        self.caveats += [f"{key} differs: {values}" for key, values in differences.items() if not crossed]
+        self.caveats += caveats(finished)
         shared = {keys_of(run)[1] for group in self.groups for run in group.runs.values()}
         # The planned groups that were to be compared with these, by their key.
         self.plan = {group.group: group for group in merged(plan) if group.shared in shared}
-        self.same_text = not set(conditions) & {"data_sha256", "vocabulary_size", "validation_tokens", "test_tokens"}
+        self.same_text = not set(differences) & {"data_sha256", "vocabulary_size", "validation_tokens", "test_tokens"}
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows, ordered by metric and length, then by group, then by seed."""
