@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from poslab.positions.rope_nope import RoPENoPE
 from torch import Tensor
 
 from poslab import GPT
@@ -17,7 +18,6 @@ from poslab.errors import SettingError
 from poslab.positions import Curves, Matrix, ModelShape, PositionScheme, RelativeTerms
 from poslab.positions.alibi import ALiBi
 from poslab.positions.rope import RoPE
-from poslab.positions.rope_nope import RoPENoPE
 
 H, DH, L = 2, 12, 3  # sizes of the models that are tried
 CHANNELS = torch.linspace(-1, 1, H * DH)  # a norm takes away what all channels share

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from poslab.positions.rope_nope import RoPENoPE
 from torch import Tensor
 
 from poslab.attention import scheme_attention
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.combined import Combined
 from poslab.positions.path import PaTH
-from poslab.positions.rope_nope import RoPENoPE
 from poslab.positions.t5 import T5
 
 LENGTH, SHAPE = 300, ModelShape(context_length=300, embed_dim=24, num_layers=1, num_heads=2)

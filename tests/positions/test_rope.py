@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from poslab.positions.rope_nope import RoPENoPE
 from torch import Tensor
 
 from poslab import GPT
@@ -11,7 +12,6 @@ from poslab.attention import scheme_attention
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme, rope, rotary, xpos
 from poslab.positions.rope import RoPE
-from poslab.positions.rope_nope import RoPENoPE
 from poslab.positions.xpos import XPos
 
 NEEDS = "needs transformers, in the extra 'bench'"

@@ -82,7 +82,7 @@ class GPT(SchemeModule):
         if compile:
             self._compiled = compiled(self._hidden_of_row)
         if attention_backend != "auto":
-            check_backend(attention_backend, self.attention_parts(), dropout, option="attention_backend")
+            check_backend(attention_backend, set().union(*self.attention_parts()), dropout, option="attention_backend")
 
     def forward(self, tokens: Tensor, cache: KeyValueCache | None = None, positions: Tensor | None = None) -> Tensor:
         """Return the logits (B, T, V) of tokens (B, T).

@@ -7,6 +7,7 @@ import strong_models
 import torch
 from common import SCHEMES, SOUND, VARIANTS, compose_config, make_scheme
 from foreign_schemes import TurnedByTokens
+from poslab.positions.rope_nope import RoPENoPE
 from strong_models import some_tokens
 from torch import Tensor
 from torch.nn import functional as F
@@ -17,7 +18,6 @@ from poslab.errors import SettingError
 from poslab.model.memory import Memory, MemoryGPT, Retrieval
 from poslab.positions import HeadInputs, ModelShape, PositionScheme
 from poslab.positions.randomized import Randomized
-from poslab.positions.rope_nope import RoPENoPE
 
 SEGMENT, MEMORY, SEGMENTS = 3, 4, 3  # a memory that begins within a segment
 SIZES: dict[str, Any] = {"vocab_size": 61, "context_length": SEGMENT, "embed_dim": 24, "num_layers": 2, "num_heads": 2}

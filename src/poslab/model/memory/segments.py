@@ -114,7 +114,7 @@ class MemoryAttention(Attention):
             weight, bias = self.query_key_value.weight[after], self.query_key_value.bias[after]
             before = self.by_head(F.linear(inputs, weight, bias))
             k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))  # (B, H, m + T, Dh)
-            x = torch.cat([inputs, x], dim=1) if layer.scheme.overrides("token_state") else x  # (B, m + T, D)
+            x = torch.cat([inputs, x], dim=1) if layer.overrides("token_state") else x  # (B, m + T, D)
         out = super().attend(q, k, v, x, layer, first)
         if self.retrieval is None or memory.lookup is None:
             return out
