@@ -191,10 +191,10 @@ def _items(kind: Any, value: Any, option: str, parsers: Mapping[type, Parser]) -
     places = {str(place): item for place, item in enumerate(value)} if isinstance(value, list) else value
     if not isinstance(places, dict):
         raise SettingError(option, value, "must be a list such as [one,two]")
-    for expected, place in enumerate(places):
-        if place != str(expected):
-            raise SettingError(f"{option}.{place}", places[place], f"is no place of the list, which has {expected}")
-    return tuple(_converted(item, kind, f"{option}.{place}", parsers) for place, item in places.items())
+    names = [str(place) for place in range(len(places))]
+    for place in places.keys() - names:
+        raise SettingError(f"{option}.{place}", places[place], "is no place of the list: they are numbers from 0 on")
+    return tuple(_converted(places[place], kind, f"{option}.{place}", parsers) for place in names)
 
 
 def _item(kind: Any) -> Any:

@@ -122,16 +122,15 @@ def chosen(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     given: text by the name of the setting, {"of": NAME, "of.base": "500"}. A chosen class keeps no settings but those
     given: others are of the class before it. A name with settings below it is that of a scheme, a list one of schemes.
     """
-    lists = [name for name, text in given.items() if text.startswith("[")]
     given = _listed(given)
     names = {name: text for name, text in given.items() if any(other.startswith(f"{name}.") for other in given)}
     targets_given = (name for name in given if name.rpartition(".")[2] == TARGET)
     names |= {name[: -len(TARGET)].rstrip("."): given[name] for name in targets_given}
     if not names:
         return node
-    values: dict[str, Any] = {f"{name}.{TARGET}".lstrip("."): text.strip("'\"") for name, text in names.items()}
+    values: dict[str, Any] = {f"{name}.{TARGET}".lstrip("."): str(text).strip("'\"") for name, text in names.items()}
     for name, value in flat_node(node).items():
-        kept = name in given or any(name.startswith(f"{given_list}.") for given_list in lists)
+        kept = any(f"{name}.".startswith(f"{other}.") for other in given if other not in names)
         if kept or not any(not outer or name.startswith(f"{outer}.") for outer in names):
             values[name] = value
     new: dict[str, Any] = {}
@@ -142,13 +141,9 @@ def chosen(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _listed(given: Mapping[str, str]) -> dict[str, str]:
-    """Return settings with the names that a list has, {"layers.0": NAME}, for one that has settings below it."""
-    listed: dict[str, str] = {}
-    for name, text in given.items():
-        below = any(other.startswith(f"{name}.") for other in given)
-        items = _value(text) if below and text.startswith("[") else text
-        listed |= {f"{name}.{place}": str(item) for place, item in enumerate(items)} if items != text else {name: text}
-    return listed
+    """Return settings with a list that has settings below it as those of its places, {"layers.0": NAME}."""
+    lists = [name for name in given if given[name].startswith("[") and any(n.startswith(f"{name}.") for n in given)]
+    return flat_node({name: by_place(_value(text)) if name in lists else text for name, text in given.items()})
 
 
 def with_settings(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:

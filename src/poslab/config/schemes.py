@@ -68,12 +68,12 @@ def _plain(value: Any) -> Any:
 
 def classes(scheme: PositionScheme) -> list[type]:
     """Return the class of a scheme, and those of the schemes among its settings, each once."""
-    values = [
-        item for value in _settings_of(scheme).values() for item in (value if isinstance(value, tuple) else [value])
-    ]
-    inner = (item.of if isinstance(item, Entry) else item for item in values)
-    within = [cls for part in inner if isinstance(part, PositionScheme) for cls in classes(part)]
-    return list(dict.fromkeys([type(scheme), *within]))
+    found = [type(scheme)]
+    for value in _settings_of(scheme).values():
+        for item in value if isinstance(value, tuple) else (value,):
+            inner = item.of if isinstance(item, Entry) else item
+            found += classes(inner) if isinstance(inner, PositionScheme) else []
+    return list(dict.fromkeys(found))
 
 
 def _settings_of(scheme: PositionScheme) -> dict[str, Any]:

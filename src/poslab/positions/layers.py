@@ -1,20 +1,19 @@
 """Pattern over layers: a list of schemes, each with a window or none, repeated to the model's depth.
 
-    layer n, from 0 on:      score and window of layers[n mod len(layers)]          query i sees key j if |i - j| < window
+    layer n, from 0 on:      score and window of layers[n mod len(layers)]      query i sees key j if |i - j| < window
 
-    [rope, rope, rope, nope]                SmolLM3 (Bakouch et al. 2025), where nobody has a window; with one for rope it
-                                            is RNoPE-SWA (Yang et al. 2025, "Rope to Nope and Back Again: A New Hybrid
-                                            Attention Strategy"), SWAN (Puvvada et al. 2025), and iRoPE of Llama 4 (Meta
-                                            2025)
-    [rope, rope, rope, rope, rope, rope]    Gemma 3 (Gemma Team 2025): five with base 10,000 and a window, the last with
-                                            base 1,000,000 and none
+    [rope, rope, rope, nope]    SmolLM3 (Bakouch et al. 2025), without any window; with one for rope RNoPE-SWA (Yang et
+                                al. 2025, "Rope to Nope and Back Again: A New Hybrid Attention Strategy"), SWAN (Puvvada
+                                et al. 2025) and iRoPE of Llama 4 (Meta 2025)
+    [rope, ..., rope]           Gemma 3 (Gemma Team 2025): five with base 10,000 and a window, one with base 1,000,000
+                                and none
 
-Equal schemes are one, whatever their windows: it learns in all its layers, and its L is their number. What belongs to no
-layer happens once: every scheme maps embeddings, one after the other, and the first that samples positions gives them.
+Equal schemes are one, whatever their windows: it learns in all its layers, and L is their number. What belongs to no
+layer happens once: each scheme maps embeddings, one after the other, and the first that samples positions gives them.
 
 Deviations from Llama 4: its layers with positions see chunks of the text, these the last `window` tokens (as in Yang et
 al. 2025); it normalises queries and keys, and grows the queries of layers without positions by the logarithm of their
-position, which are no parts of a pattern: `scaled` is a scheme for the latter.
+position, which are no parts of a pattern: the latter is `kind=llama4` of another scheme, around this one or in it.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Layers(Composite):
         return [f"layers.{schemes.index(scheme)}" for scheme in schemes]
 
     @cached_property
-    def _parts(self) -> dict[str, PositionScheme]:  # type: ignore[override]
+    def _parts(self) -> dict[str, PositionScheme]:
         return {name: self.layers[int(name.rpartition(".")[2])].of for name in dict.fromkeys(self._names)}
 
     def _parts_in(self, shape: ModelShape) -> dict[str, tuple[PositionScheme, ModelShape]]:
@@ -175,11 +174,8 @@ class Layers(Composite):
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
         part, own, rank = self._at(text.layer, tables)
-        inner, window = (
-            replace(text, layer=rank, shape=self._shape_at(text.layer, text.shape)),
-            self._window(text.layer),
-        )
-        score = part.reference_score(own, inner, i, j)
+        inner = replace(text, layer=rank, shape=self._shape_at(text.layer, text.shape))
+        score, window = part.reference_score(own, inner, i, j), self._window(text.layer)
         return score if window is None or abs(i - j) < window else score - math.inf  # tokens, whatever their positions
 
     def reference_null(self, tables: Tables, text: HeadInputs, i: int) -> Tensor | None:
