@@ -10,7 +10,6 @@ Where a field takes a scheme, a name alone stands for its node. `poslab.config.s
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -41,7 +40,7 @@ def default_scheme() -> str:
 
 def scheme_settings() -> dict[str, Any]:
     """Return every setting of every scheme in configs/pos, with the value "n/a": the keys that all runs share."""
-    keys = {key for node in schemes().values() for key, value in node.items() if not isinstance(value, dict)}
+    keys = {key for node in schemes().values() for key, value in node.items() if not isinstance(value, dict | list)}
     return {f"pos.{key}": "n/a" for key in sorted(keys - {TARGET})}
 
 
@@ -71,15 +70,17 @@ def by_place(value: Any) -> Any:
 
 
 def shown(settings: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return settings of a scheme as one would type them: {"of": NAME, "of.base": 500, "layers": [NAME, NAME]}."""
+    """Return settings of a scheme as one would type them: {"of": NAME, "of.base": 500}.
+
+    A list has the names of all and of each: {"layers": [NAME, NAME], "layers.0": NAME, "layers.0.base": 500, ...}.
+    """
     names, typed = _names(), dict[str, Any]()
     for setting, value in flat_node(settings).items():
-        name, of_class = setting.removesuffix(f".{TARGET}"), setting.endswith(TARGET)
+        name = setting.removesuffix(f".{TARGET}")
+        typed[name] = names.get(value, value) if setting.endswith(TARGET) else value
         outer, _, place = name.rpartition(".")
-        if of_class and place.isdecimal():
-            typed.setdefault(outer, []).append(names.get(value, value))
-        else:
-            typed[name] = names.get(value, value) if of_class else value
+        if place.isdecimal():
+            typed[outer] = [*typed.get(outer, []), typed[name]]
     return typed
 
 
@@ -92,7 +93,7 @@ def distinguishing(settings: Mapping[str, Any], namesakes: Iterable[Mapping[str,
     own, *others = ({key: as_typed(value) for key, value in each.items()} for each in (settings, *namesakes))
 
     def differs(key: str) -> bool:
-        outer = re.sub(r"\.\d+$", "", key.rpartition(".")[0])  # of an entry of a list, the list
+        outer = key.rpartition(".")[0]
         return any(other.get(key) != own[key] for other in others if other.get(outer) == own.get(outer))
 
     return [f"{key}={text}" for key, text in own.items() if differs(key)]
