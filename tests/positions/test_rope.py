@@ -180,8 +180,9 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "each"), [(RoPE(), 1), (Layers((Entry(RoPE(), 3), Entry(NoPE()))), 1), (XPos(), 2)]
-)  # and what fades
+    ("scheme", "each"),
+    [(RoPE(), 1), (Layers((Entry(RoPE(), 3), Entry(NoPE()))), 1), (XPos(), 2)],  # and what fades
+)
 @pytest.mark.parametrize("given", [None, torch.tensor([[0, 1, 2], [5, 6, 7]])], ids=["counted", "by row"])
 def test_angles_are_computed_once_per_pass(
     scheme: PositionScheme, each: int, given: Tensor | None, computed: list[Tensor]
