@@ -219,7 +219,7 @@ def test_a_trained_pattern_takes_other_settings_by_place(tmp_path: Path) -> None
     assert load(run, settings={"layers": ["rope", "t5", "rope"]}).pos == Layers((*map(Entry, (RoPE(), T5(), RoPE())),))
     for settings, problem in (
         ({"layers": ["rope"]}, r"pos\.layers=\[rope\]: needs the learned tables none; this run learned 1_bias"),
-        ({"layers.2.base": 500}, r"pos\.layers\.2=\{base: 500\}: is no place of the list"),
+        ({"layers.7.base": 500}, r"pos\.layers\.7=\{base: 500\}: is no place of the list"),
     ):
         with pytest.raises(SettingError, match=problem):
             load(run, settings=settings)

@@ -28,7 +28,9 @@ from torch import Tensor
 from poslab.errors import SettingError, require_at_least
 from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
 from poslab.positions.combined import Composite
+from poslab.positions.nope import NoPE
 from poslab.positions.pictures import Explanation
+from poslab.positions.rope import RoPE
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Entry:
 class Layers(Composite):
     """Pattern of entries over the layers, repeated; there may be more of them than layers."""
 
-    layers: tuple[Entry, ...]
+    layers: tuple[Entry, ...] = (Entry(RoPE()), Entry(NoPE()))
 
     variants = (
         {"layers": ["t5", {"_target_": "shaw", "window": 7}]},
