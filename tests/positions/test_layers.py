@@ -9,19 +9,24 @@ from torch import Tensor
 
 from poslab import GPT
 from poslab.attention import scheme_attention
+from poslab.contract.parts import PARTS, outcome
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.absolute import Absolute
 from poslab.positions.base import knows_nothing
 from poslab.positions.canon import Canon
+from poslab.positions.combined import Combined
 from poslab.positions.cope import CoPE
+from poslab.positions.fire import FIRE
 from poslab.positions.forgetting import Forgetting
 from poslab.positions.layers import Entry, Layers
 from poslab.positions.nope import NoPE
+from poslab.positions.path import PaTH
 from poslab.positions.randomized import Randomized
 from poslab.positions.rope import RoPE
 from poslab.positions.scaled import Scaled
 from poslab.positions.shaw import Shaw
+from poslab.positions.sink import Sink
 from poslab.positions.t5 import T5
 
 SHAPE = ModelShape(context_length=40, embed_dim=24, num_layers=5, num_heads=2)
@@ -111,6 +116,21 @@ def test_a_layer_is_its_scheme_s_own() -> None:
         assert torch.equal(found, scheme_attention(shaw, own, q, k, v, layer=rank, num_layers=2))
     rotated = scheme_attention(RoPE(), {}, q, k, v)
     assert torch.equal(scheme_attention(scheme, tables, q, k, v, layer=2, num_layers=5), rotated)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        pattern(FIRE(), CoPE(), Entry(Forgetting(), 9)),
+        pattern(Entry(pattern(Shaw(4), T5())), NoPE()),
+        Combined(Forgetting(), pattern(Entry(NoPE(), 9), PaTH(rank=2), Canon(NoPE(), 3))),
+        Sink(pattern(PaTH(rank=2), Forgetting())),
+    ],
+    ids=["tiles and a bias", "a pattern in a pattern", "beside token states", "with a null score"],
+)
+def test_any_schemes_in_any_layers(scheme: PositionScheme) -> None:
+    for part in ("hooks", "pictures", "formula of the paper", "kernels", "cache", "memory"):
+        assert outcome(PARTS[part], scheme)[0] == "ok", part
 
 
 def test_each_layer_takes_the_kernel_of_its_scheme() -> None:

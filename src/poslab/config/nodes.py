@@ -77,10 +77,11 @@ def shown(settings: Mapping[Any, Any]) -> dict[str, Any]:
     names, typed = _names(), dict[str, Any]()
     for setting, value in flat_node(settings).items():
         name = setting.removesuffix(f".{TARGET}")
-        typed[name] = names.get(value, value) if setting.endswith(TARGET) else value
+        value = names.get(value, value) if setting.endswith(TARGET) else value
         outer, _, place = name.rpartition(".")
         if place.isdecimal():
-            typed[outer] = [*typed.get(outer, []), typed[name]]
+            typed[outer] = [*typed.get(outer, []), value]
+        typed[name] = value
     return typed
 
 

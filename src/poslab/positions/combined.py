@@ -215,9 +215,9 @@ class Composite(PositionScheme):
 
         prepared: whether it is what `prepare` made of the state.
         """
-        several = sum(part.overrides("token_state") for part in self._parts.values()) > 1
+        several = sum(part.overrides("token_state", layer) for part in self._parts.values()) > 1
         for part, own in self._with_tables(tables):
-            state = token_state if part.overrides("token_state") else None
+            state = token_state if part.overrides("token_state", layer) else None
             if state is not None and several:
                 tried = part.token_state(own, layer, state.new_zeros(1, 1, width))
                 if prepared and tried is not None:
