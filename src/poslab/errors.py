@@ -48,9 +48,11 @@ class UnknownSetting(SettingError):
 
 
 def as_typed(value: Any) -> str:
-    """Write a value as on the command line: null, true, [64,128], plain text."""
+    """Write a value as on the command line: null, true, [64,128], {name: value}, plain text."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name}: {as_typed(item)}' for name, item in value.items())}}}"
     return f"[{','.join(map(as_typed, value))}]" if isinstance(value, list) else str(value)
 
 

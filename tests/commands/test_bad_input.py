@@ -55,9 +55,10 @@ WRONG = {
 OF_SCHEMES = """
     cope.max_positions=1 deberta.max_distance=0 fire.width=0 fire.init_c=0 fire.init_c=inf fire.init_threshold=-1
     fire.init_threshold=nan forgetting.init_bias=nan kerple.kernel=exponential rope.base=1 rope.fraction=0
-    rope.fraction=1.5 rope.fraction=0.01 rope.scaling=yran rope.factor=0.5 rope.original_context=0 rope_nope.every=1
-    rope_nope.window=0 sandwich.dimensions=7 sandwich.dimensions=0 shaw.max_distance=0 sinusoidal.base=0
-    sinusoidal.amplitude=0 t5.num_buckets=1 t5.scale=nan xpos.base=0 xpos.scale_base=0
+    rope.fraction=1.5 rope.fraction=0.01 rope.scaling=yran rope.factor=0.5 rope.original_context=0 layers.layers=[]
+    layers.layers.0.window=0 layers.layers=rope layers.layers.1=nothing layers.layers.1.base=500 sandwich.dimensions=7
+    sandwich.dimensions=0 shaw.max_distance=0 sinusoidal.base=0 sinusoidal.amplitude=0 t5.num_buckets=1 t5.scale=nan
+    xpos.base=0 xpos.scale_base=0
 """
 # What only shows when files are read or folders written.
 OF_FILES = {
@@ -103,7 +104,8 @@ def test_wrong_types_and_limits(script: str, option: str, text: str, *scheme: st
 
 @pytest.mark.parametrize("typed", OF_SCHEMES.split())
 def test_settings_of_schemes(typed: str) -> None:
-    scheme, setting, value = re.split("[.=]", typed, maxsplit=2)
+    name, value = typed.split("=")
+    scheme, setting = name.split(".", 1)
     test_wrong_types_and_limits("train", f"pos.{setting}", value, f"pos={scheme}")
 
 

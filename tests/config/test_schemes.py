@@ -12,10 +12,13 @@ from runs_to_resume import TINY, resume
 
 from poslab import load
 from poslab.config.groups import flat
-from poslab.config.nodes import shown
-from poslab.config.schemes import parse_scheme
+from poslab.config.nodes import default_settings, distinguishing, shown, with_settings
+from poslab.config.schemes import node_of, parse_scheme
 from poslab.errors import SettingError
+from poslab.positions.canon import Canon
 from poslab.positions.combined import Combined
+from poslab.positions.layers import Entry, Layers
+from poslab.positions.nope import NoPE
 from poslab.positions.randomized import Randomized
 from poslab.positions.rope import RoPE
 from poslab.positions.rope_t5 import RoPET5
@@ -99,6 +102,31 @@ TYPED = {
         ("pos._target_=poslab.positions.combined.Combined", "pos.first=rope", "pos.second=t5", "pos.second.scale=2"),
         Combined(RoPE(), T5(scale=2.0)),
     ),
+    "a list": (("pos=layers", "pos.layers=[rope,nope]"), Layers((Entry(RoPE()), Entry(NoPE())))),
+    "settings of places": (
+        ("pos=layers", "pos.layers=[rope,rope,nope]", "pos.layers.1.base=500", "pos.layers.2.window=64"),
+        Layers((Entry(RoPE()), Entry(RoPE(500.0)), Entry(NoPE(), 64))),
+    ),
+    "places before the list": (
+        ("pos.layers.1.scale=2", "pos.layers=[rope,t5]", "pos=layers"),
+        Layers((Entry(RoPE()), Entry(T5(scale=2.0)))),
+    ),
+    "a place of the yaml's list": (
+        ("pos=layers", "pos.layers.1=t5", "pos.layers.1.scale=2", "pos.layers.0.base=500"),
+        Layers((Entry(RoPE(500.0)), Entry(T5(scale=2.0)))),
+    ),
+    "a node in a list": (
+        ("pos=layers", "pos.layers=[{_target_: rope, base: 500},nope]", "pos.layers.0.window=8"),
+        Layers((Entry(RoPE(500.0), 8), Entry(NoPE()))),
+    ),
+    "a list within another scheme": (
+        ("pos=randomized", "pos.of=layers", "pos.of.layers=[rope,canon]", "pos.of.layers.1.of=t5"),
+        Randomized(Layers((Entry(RoPE()), Entry(Canon(T5()))))),
+    ),
+    "a list of a class": (
+        ("pos._target_=poslab.positions.layers.Layers", "pos.layers=[{_target_: rope, base: 500},nope]"),
+        Layers((Entry(RoPE(500.0)), Entry(NoPE()))),
+    ),
 }
 
 
@@ -109,6 +137,46 @@ def test_schemes_are_chosen_by_name_or_class_in_any_order(typed: str) -> None:
     assert config.pos == scheme
     assert parse_scheme(yaml.safe_load(yaml.safe_dump(config.recorded))["pos"]) == scheme
     assert json.loads(json.dumps(config.plain)) == config.plain
+
+
+@pytest.mark.parametrize("typed", [name for name in TYPED if "pos._target_" not in str(TYPED[name])])
+def test_other_commands_read_the_same_schemes(typed: str) -> None:
+    """In any order, and beside the node of a run."""
+    overrides, scheme = TYPED[typed]
+    given = {}
+    for override in overrides:
+        name, text = override.split("=", 1)
+        given["_target_" if name == "pos" else name.removeprefix("pos.")] = text
+    assert parse_scheme(with_settings({}, given)) == scheme
+    others = {name: text for name, text in given.items() if name != "_target_"}
+    assert parse_scheme(with_settings(node_of(parse_scheme(given["_target_"])), others)) == scheme
+
+
+PLACES = {
+    "pos.layers.1=rop": ("pos.layers=[rope,rop]", "unknown; did you mean rope"),
+    "pos.layers.1.bas=3": ("pos.layers.1.bas=3", "unknown setting; "),
+    "pos.layers.0.window=0": ("pos.layers.0.window=0", "must be at least 1"),
+    "pos.layers.0=poslab.positions.t5.T5": (
+        "pos.layers=[poslab.positions.t5.T5]",
+        "names a class: give it as pos.layers.0._target_=poslab.positions.t5.T5",
+    ),
+    "pos.layers=[]": ("pos.layers=[]", "must have at least one scheme"),
+    "pos.layers=rope": ("pos.layers=rope", "must be a list"),
+}
+
+
+@pytest.mark.parametrize("named", PLACES)
+def test_an_entry_is_refused_by_its_place(named: str) -> None:
+    typed, problem = PLACES[named]
+    with pytest.raises(SettingError, match=rf"^{re.escape(f'{named}: {problem}')}"):
+        compose_config("pos=layers", typed)
+
+
+def test_an_entry_has_one_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "has_window.py").write_text(f"{HEAD}{FROZEN}window: int = 3")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SettingError, match=r"^pos\.layers\.0\.window=null: Mine has a setting of that name itself"):
+        parse_scheme({"_target_": "layers", "layers": [{"_target_": "has_window.Mine"}]})
 
 
 def test_how_they_are_shown() -> None:
@@ -122,11 +190,42 @@ def test_how_they_are_shown() -> None:
     assert shown_by_tensorboard.keys() == flat_settings(compose_config("pos=absolute")).keys()
 
 
+def test_how_a_list_is_shown() -> None:
+    config = compose_config("pos=layers", "pos.layers=[t5,nope]", "pos.layers.1.window=9")
+    settings = shown(config.pos_settings)
+    assert (settings["layers"], settings["layers.0"]) == (["t5", "nope"], "t5")
+    assert (settings["layers.0.scale"], settings["layers.1.window"]) == (1.0, 9)
+    assert flat_settings(config).keys() == flat_settings(compose_config("pos=absolute")).keys()
+    assert default_settings("rope_nope")["layers.0.base"] == 10000.0
+    assert default_settings("rope_nope").items() >= shown(compose_config("pos=rope_nope").pos_settings).items()
+    nodes = [compose_config("pos=layers", f"pos.layers={names}").pos_settings for names in ("[rope,nope]", "[rope]")]
+    assert distinguishing(shown(nodes[1]), [shown(nodes[0])]) == ["layers=[rope]"]
+
+
 def test_jobs_with_other_schemes_within_are_other_jobs() -> None:
     same = {identity(compose_config("pos=randomized", *more)) for more in ((), ("pos.of=rope",), ("pos.of.base=1e4",))}
     other = {identity(compose_config("pos=randomized", more)) for more in ("pos.of=t5", "pos.of.base=500")}
     assert len(same) == 1
     assert len(same | other) == 3
+    lists = ("[rope,nope]", "[nope,rope]", "[rope,rope,nope]", "[{_target_: rope, window: 9},nope]")
+    assert len({identity(compose_config("pos=layers", f"pos.layers={names}")) for names in lists}) == len(lists)
+
+
+def test_a_trained_pattern_takes_other_settings_by_place(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(compose_config(*TINY, "pos=layers", "pos.layers=[rope,t5]", f"run_dir={run}"))
+    scaled = load(run, settings={"layers.0.scaling": "linear", "layers.0.factor": 4, "layers.1.window": 9}).pos
+    assert scaled == Layers((Entry(RoPE(scaling="linear", factor=4.0)), Entry(T5(), 9)))
+    assert load(run, settings={"layers": ["rope", "t5", "rope"]}).pos == Layers((*map(Entry, (RoPE(), T5(), RoPE())),))
+    for settings, problem in (
+        ({"layers": ["rope"]}, r"pos\.layers=\[rope\]: needs the learned tables none; this run learned 1_bias"),
+        ({"layers.7.base": 500}, r"pos\.layers\.7=\{base: 500\}: is no place of the list"),
+    ):
+        with pytest.raises(SettingError, match=problem):
+            load(run, settings=settings)
+    resume(run, "trainer.max_epochs=3", "pos.layers.0.base=10000")
+    with pytest.raises(SettingError, match=r"the run has other settings, pos\.layers\.0\.base=500.0 \(its own: 10000"):
+        resume(run, "trainer.max_epochs=4", "pos.layers.0.base=500")
 
 
 def test_labels_tell_what_differs_and_no_more(tmp_path: Path) -> None:
@@ -161,4 +260,9 @@ def test_classes_a_checkpoint_names_within_a_scheme_are_texts(tmp_path: Path) ->
         content["poslab"]["config"]["pos"]["of"]["_target_"] = wrong
         save_weights(run / "checkpoints" / "best.safetensors", content["state_dict"], content["poslab"])
         with pytest.raises(SettingError, match=r"^ckpt=\S+: (pos\.of=|its scheme is .*os\.system)"):
+            load(run)
+    for pos in ({"of": "os.system"}, {"_target_": "layers", "layers": ["nope", {"_target_": "os.system"}]}):
+        content["poslab"]["config"]["pos"] = {"_target_": "randomized"} | pos
+        save_weights(run / "checkpoints" / "best.safetensors", content["state_dict"], content["poslab"])
+        with pytest.raises(SettingError, match=r"names a class|its scheme is os\.system, which is no part"):
             load(run)

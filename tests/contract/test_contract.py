@@ -16,8 +16,8 @@ from poslab.contract.parts import LONGEST_WINDOW, PARTS, outcome
 from poslab.errors import SettingError
 from poslab.positions import Curves, Matrix, ModelShape, PositionScheme, RelativeTerms
 from poslab.positions.alibi import ALiBi
+from poslab.positions.layers import Entry, Layers
 from poslab.positions.rope import RoPE
-from poslab.positions.rope_nope import RoPENoPE
 
 H, DH, L = 2, 12, 3  # sizes of the models that are tried
 CHANNELS = torch.linspace(-1, 1, H * DH)  # a norm takes away what all channels share
@@ -50,6 +50,9 @@ def with_state(**hooks: Any) -> PositionScheme:
 
 def draws(sample: Callable[[Tensor], Tensor], **members: Any) -> PositionScheme:
     return mine(sample=lambda self, shape, length, generator: sample(torch.arange(length)), **members)
+
+
+steeper = mine(ALiBi, reference_score=lambda self, *given: 1.1 * ALiBi.reference_score(self, *given))
 
 
 def windowed(window: int, **hooks: Any) -> PositionScheme:
@@ -130,8 +133,8 @@ MISTAKES: dict[str, list[tuple[PositionScheme, str]]] = {
         (mine(warnings=lambda self, shape: [self.window]), "warnings: raises AttributeError: 'Mine' object has no"),
     ],
     "formula of the paper": [
-        (mine(ALiBi, reference_score=lambda self, *given: 1.1 * ALiBi.reference_score(self, *given)), "attention over"),
-        (mine(RoPENoPE, reference_score=RoPE.reference_score), "attention over 266 tokens, layer 0"),
+        (steeper, "attention over"),
+        (Layers((Entry(RoPE()), Entry(steeper))), f"attention over positions {[*range(8)]}, layer 1"),
         *((windowed(size, **hook), "attention over ") for size in (8, 16) for hook in WINDOWS),
         *((windowed(70, **hook), "attention over 80 tokens, layer 0 (reference): off by ") for hook in WINDOWS),
     ],
@@ -196,7 +199,7 @@ def test_what_can_not_be_tried_is_said() -> None:
     for part in ("formula of the paper", "no look ahead", "kernels", "cache", "memory"):
         result, words = outcome(PARTS[part], windowed(LONGEST_WINDOW + 1, **WINDOWS[0]))
         assert (result, words[:36]) == ("not tried", "its window of 513 keys is wider than"), part
-        assert outcome(PARTS[part], RoPENoPE(window=LONGEST_WINDOW, every=2))[0] == "ok", part
+        assert outcome(PARTS[part], Layers((Entry(RoPE(), LONGEST_WINDOW), Entry(ALiBi()))))[0] == "ok", part
 
 
 SHAPE = ModelShape(context_length=256, embed_dim=24, num_layers=4, num_heads=2)
@@ -211,11 +214,11 @@ def test_a_class_from_outside_is_tried_before_it_trains(part: str) -> None:
 
 def test_only_a_class_from_outside_is_tried_once_and_moves_no_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = torch.random.get_rng_state()
-    for scheme in (mine(), RoPENoPE(every=3)):
+    for scheme in (mine(), ALiBi()):
         try_scheme(scheme, SHAPE)
     assert torch.equal(torch.random.get_rng_state(), drawn)
     monkeypatch.setattr("poslab.contract.parts.PARTS", {})  # so that trying again fails
-    try_scheme(RoPENoPE(), SHAPE)
+    try_scheme(RoPE(), SHAPE)
     try_scheme(scheme, SHAPE)
     with pytest.raises(SettingError, match="raises KeyError"):
         try_scheme(mine(ALiBi), SHAPE)

@@ -7,8 +7,9 @@ from torch import Tensor
 from poslab.attention import scheme_attention
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.combined import Combined
+from poslab.positions.layers import Entry, Layers
 from poslab.positions.path import PaTH
-from poslab.positions.rope_nope import RoPENoPE
+from poslab.positions.rope import RoPE
 from poslab.positions.t5 import T5
 
 LENGTH, SHAPE = 300, ModelShape(context_length=300, embed_dim=24, num_layers=1, num_heads=2)
@@ -42,7 +43,7 @@ def test_products_token_by_token(backend: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "scheme", [Combined(PaTH(), RoPENoPE(every=2, window=90)), Combined(T5(), PaTH())], ids=["window", "bias"]
+    "scheme", [Combined(PaTH(), Layers((Entry(RoPE(), 90),))), Combined(T5(), PaTH())], ids=["window", "bias"]
 )
 def test_tiles_that_begin_within_a_block(scheme: PositionScheme) -> None:
     tables, (q, k, v), x = inputs(scheme)

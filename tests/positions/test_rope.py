@@ -10,8 +10,9 @@ from poslab import GPT
 from poslab.attention import scheme_attention
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme, rope, rotary, xpos
+from poslab.positions.layers import Entry, Layers
+from poslab.positions.nope import NoPE
 from poslab.positions.rope import RoPE
-from poslab.positions.rope_nope import RoPENoPE
 from poslab.positions.xpos import XPos
 
 NEEDS = "needs transformers, in the extra 'bench'"
@@ -123,17 +124,6 @@ def test_gpt_j_of_transformers() -> None:
     assert torch.allclose(found, expected, atol=1e-5)
 
 
-def test_every_kth_layer_of_smollm3() -> None:
-    smollm = pytest.importorskip("transformers.models.smollm3.configuration_smollm3", reason=NEEDS)
-    x, positions = torch.randn(1, 2, 5, 16), torch.arange(5)
-    for every in (2, 3, 4):
-        config = smollm.SmolLM3Config(num_hidden_layers=9, no_rope_layer_interval=every)
-        for layer, has_rope in enumerate(config.no_rope_layers):
-            scheme = RoPENoPE(every=every, window=None)
-            for hook in (scheme.query, scheme.key):
-                assert torch.equal(hook({}, layer, x, positions), RoPE().rotate({}, x, positions) if has_rope else x)
-
-
 @pytest.mark.parametrize(
     ("settings", "option"),
     [
@@ -167,10 +157,6 @@ def test_what_can_not_be(settings: dict[str, Any], option: str) -> None:
             "pos.original_context=100: this model's context is 256, neither that nor pos.factor=1.0 times as much; "
             "pos.still and pos.scaling need the length of training there",
         ),
-        (RoPENoPE(), None),
-        (RoPENoPE(factor=4.0, every=3, window=100), "pos.factor=4.0 does nothing without"),
-        (RoPENoPE(every=5), "pos.every=5: with 4 layers"),
-        (RoPENoPE(window=256), "pos.window=256 hides nothing"),
     ],
 )
 def test_warnings(scheme: RoPE, said: str | None) -> None:
@@ -193,7 +179,10 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     return calls
 
 
-@pytest.mark.parametrize(("scheme", "each"), [(RoPE(), 1), (RoPENoPE(every=2), 1), (XPos(), 2)])  # and what fades
+@pytest.mark.parametrize(
+    ("scheme", "each"),
+    [(RoPE(), 1), (Layers((Entry(RoPE(), 3), Entry(NoPE()))), 1), (XPos(), 2)],  # and what fades
+)
 @pytest.mark.parametrize("given", [None, torch.tensor([[0, 1, 2], [5, 6, 7]])], ids=["counted", "by row"])
 def test_angles_are_computed_once_per_pass(
     scheme: PositionScheme, each: int, given: Tensor | None, computed: list[Tensor]

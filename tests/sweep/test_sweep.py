@@ -131,6 +131,12 @@ def overrides_of_grids(params: dict[str, Any], grids: list[dict[str, Any]], *arg
     return overrides_of_jobs(config, hydra_s_loader(), arguments)
 
 
+def test_lists_of_schemes_are_values_of_a_sweep() -> None:
+    jobs = planned("pos=layers", "pos.layers=[rope,nope],[rope,rope,nope]", "pos.layers.0.base=500")
+    assert [len(job.config.pos_settings["layers"]) for job in jobs if job.config] == [2, 3]
+    assert {job.config.pos_settings["layers"][0]["base"] for job in jobs if job.config} == {500.0}
+
+
 def test_every_job_is_the_same_run_alone(sweep: Sweep, tmp_path: Path) -> None:
     code, output, errors = sweep("pos=t5,absolute", "seed=2")
     assert (code, errors) == (0, "")

@@ -40,7 +40,7 @@ def scheme_attention(
     """
     if k.shape != q.shape:
         raise SettingError("k", list(k.shape), f"must be as q, {list(q.shape)}: this is self-attention")
-    if x is None and scheme.overrides("mix"):
+    if x is None and scheme.overrides("mix", layer):
         problem = "mixes what enters attention: give x (B, T, D), what its hook `mix` returned and q, k, v are made of"
         raise SettingError("x", None, f"{type(scheme).__name__} {problem}")
     _, heads, length, head_dim = q.shape

@@ -167,13 +167,14 @@ class SchemeModule(nn.Module):
         """Return what else a page shows of the scheme, by name; `sample` as `PositionScheme.explain` takes it."""
         return self.pos.explain(self.tables, self.shape, sample)
 
-    def attention_parts(self, *terms: RelativeTerms | None) -> set[str]:
-        """Return the names of what enters attention with these terms, by default those of all layers; see `attend`."""
-        found: set[str] = {"pairwise"} if self.pos.overrides("score_mod") else set()
-        if self.pos.overrides("key_bias"):
-            found = {"key_bias"}  # where it is, score_mod is not called
-        for of_layer in terms or self.relative_terms(self.shape.context_length):
-            window, null = (None, None) if of_layer is None else (of_layer.window, of_layer.null)
+    def attention_parts(self) -> list[set[str]]:
+        """Return the names of what enters attention over a whole context in each layer; see `attend`."""
+        found = []
+        for layer, terms in enumerate(self.relative_terms(self.shape.context_length)):
+            pairwise = {"pairwise"} if self.pos.overrides("score_mod", layer) else set()
+            # Where there is a `key_bias`, `score_mod` is not called.
+            of_tokens = {"key_bias"} if self.pos.overrides("key_bias", layer) else pairwise
+            window, null = (None, None) if terms is None else (terms.window, terms.null)
             hides = window is not None and window < self.shape.context_length
-            found |= parts_of(of_layer, window=window if hides else None, null=null)
+            found.append(of_tokens | parts_of(terms, window=window if hides else None, null=null))
         return found

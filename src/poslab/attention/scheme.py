@@ -34,9 +34,13 @@ class SchemeLayer:
     position_ids: PositionIds
     key_position_ids: PositionIds | None = None
 
+    def overrides(self, hook: str) -> bool:
+        """Return whether the scheme has a hook of its own of that name in this layer."""
+        return self.scheme.overrides(hook, self.layer)
+
     def mix(self, x: Tensor) -> Tensor:
         """Apply the hook `mix` to x (B, T, D), (B, T, D), with zeros before its first token."""
-        if not self.scheme.overrides("mix"):
+        if not self.overrides("mix"):
             return x
         before = x.new_zeros(len(x), self.scheme.mixed_tokens - 1, x.shape[-1])
         return self.mix_after(before, x)
@@ -54,7 +58,7 @@ class SchemeLayer:
         """
         scheme = self.scheme
         state: Tensor | None = None
-        if scheme.overrides("token_state"):
+        if self.overrides("token_state"):
             if x is None:
                 problem = "looks at what enters attention: give x (B, T, D)"
                 raise SettingError("x", None, f"{type(scheme).__name__} {problem}")
@@ -117,7 +121,7 @@ class SchemeLayer:
 
     def _scaled(self, q: Tensor, key_length: int, **settings: Any) -> Tensor:
         """Multiply queries q (B, H, Tq, Dh) by what the hook `query_scale` returns; settings: those of `attend`."""
-        if not self.scheme.overrides("query_scale"):
+        if not self.overrides("query_scale"):
             return q
         windows = [w for w in (settings.get("window"), self.terms and self.terms.window) if isinstance(w, int)]
         offset, first_key = settings.get("offset", 0), settings.get("first_key")
@@ -146,7 +150,7 @@ class SchemeLayer:
         if token_state is not None:
             with without_autocast(token_state.device):
                 key_bias = self.scheme.key_bias(self.tables, self.shape, self.layer, token_state)
-        score_mod = self._score_mod if key_bias is None and self.scheme.overrides("score_mod") else None
+        score_mod = self._score_mod if key_bias is None and self.overrides("score_mod") else None
         if score_mod is None and not irregular:
             return {"key_bias": key_bias}
         tables = {} if score_mod is None else self.tables

@@ -125,7 +125,7 @@ def typed(schema: type[Schema], values: Any, group: str, parsers: Mapping[type, 
     hints = {name: known[name] for name in fields}
     for name, hint in hints.items():
         possible = (Any, NoneType, bool, *_CONVERTED_FROM, *parsers)
-        if not all(kind in possible or get_origin(kind) is list or is_group(kind) for kind in kinds(hint)):
+        if not all(kind in possible or get_origin(kind) in (list, tuple) or is_group(kind) for kind in kinds(hint)):
             problem = "has a type that no setting can have; valid: bool, int, float, str, list[...], each also | None"
             raise SettingError(f"{prefix}{name}", "", problem)
     if not isinstance(values, dict):
@@ -172,6 +172,8 @@ def _converted(value: Any, hint: Any, option: str, parsers: Mapping[type, Parser
     for kind in kinds(hint):
         if kind in parsers:
             return parsers[kind](value, option)
+        if get_origin(kind) is tuple:
+            return _items(get_args(kind)[0], value, option, parsers)
         if is_group(kind) and isinstance(value, dict):
             return typed(kind, value, option, parsers)
         try:
@@ -182,6 +184,17 @@ def _converted(value: Any, hint: Any, option: str, parsers: Mapping[type, Parser
             raise SettingError(option, value, "must be a finite number")
         return made
     raise SettingError(option, value, f"must be {in_words(hint)}")
+
+
+def _items(kind: Any, value: Any, option: str, parsers: Mapping[type, Parser]) -> tuple[Any, ...]:
+    """Convert the items of a list, or of a mapping from their places, {"0": ..., "1": ...}, each named by its place."""
+    places = {str(place): item for place, item in enumerate(value)} if isinstance(value, list) else value
+    if not isinstance(places, dict):
+        raise SettingError(option, value, "must be a list such as [one,two]")
+    names = [str(place) for place in range(len(places))]
+    for place in places.keys() - names:
+        raise SettingError(f"{option}.{place}", places[place], "is no place of the list: they are numbers from 0 on")
+    return tuple(_converted(places[place], kind, f"{option}.{place}", parsers) for place in names)
 
 
 def _item(kind: Any) -> Any:
@@ -216,7 +229,7 @@ def in_words(hint: Any) -> str:
     """int | None -> "a whole number or null"."""
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
     words |= {list[int]: "a list of whole numbers such as [64,128]", list[str]: "a list such as [one,two]"}
-    words |= {kind: "a list" for kind in kinds(hint) if _item(kind) and kind not in words}
+    words |= {kind: "a list" for kind in kinds(hint) if get_origin(kind) in (list, tuple) and kind not in words}
     for kind in filter(is_group, kinds(hint)):
         words[kind] = f"a group of settings ({', '.join(field.name for field in dataclasses.fields(kind))})"
     return " or ".join(words.get(kind, getattr(kind, "__name__", str(kind))) for kind in kinds(hint))

@@ -2,6 +2,7 @@
 values of its fields. Those of a scheme may be schemes in turn.
 
     pos=OUTER pos.of=INNER pos.of.base=500
+    pos=OUTER pos.layers=[INNER,INNER] pos.layers.0.base=500
 
 Where a field takes a scheme, a name alone stands for its node. `poslab.config.schemes` makes objects of nodes.
 """
@@ -44,31 +45,49 @@ def default_scheme() -> str:
 
 def scheme_settings() -> dict[str, Any]:
     """Return every setting of every scheme in configs/pos, with the value "n/a": the keys that all runs share."""
-    keys = {key for node in schemes().values() for key, value in node.items() if not isinstance(value, dict)}
+    keys = {key for node in schemes().values() for key, value in node.items() if not isinstance(value, dict | list)}
     return {f"pos.{key}": "n/a" for key in sorted(keys - {TARGET})}
 
 
 def targets(node: Mapping[Any, Any]) -> Iterator[Any]:
     """Yield every class that a node names: its own, and those of the schemes among its settings."""
     yield node.get(TARGET)
-    yield from (target for value in node.values() if isinstance(value, Mapping) for target in targets(value))
+    within = (item for value in node.values() for item in (value if isinstance(value, list) else [value]))
+    yield from (target for item in within if isinstance(item, Mapping) for target in targets(item))
 
 
 def flat_node(node: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a node's values by their names on the command line: {"of._target_": ..., "of.base": 500}."""
+    """Return a node's values by their names on the command line: {"of._target_": ..., "of.base": 500}.
+
+    A list of nodes is one of its places: {"layers.0._target_": ..., "layers.0.base": 500}.
+    """
     flat: dict[str, Any] = {}
     for key, value in node.items():
-        flat |= flat_node(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        of_nodes = isinstance(value, list) and any(isinstance(item, Mapping) for item in value)
+        inner = by_place(value) if of_nodes else value
+        flat |= flat_node(inner, f"{prefix}{key}.") if isinstance(inner, Mapping) else {f"{prefix}{key}": value}
     return flat
 
 
+def by_place(value: Any) -> Any:
+    """Return a list as a mapping from its places, {"0": ..., "1": ...}, by which settings name them, else the value."""
+    return {str(place): item for place, item in enumerate(value)} if isinstance(value, list) else value
+
+
 def shown(settings: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return settings of a scheme as one would type them: {"of": NAME, "of.base": 500}."""
-    names = _names()
-    return {
-        name.removesuffix(f".{TARGET}"): names.get(value, value) if name.endswith(TARGET) else value
-        for name, value in flat_node(settings).items()
-    }
+    """Return settings of a scheme as one would type them: {"of": NAME, "of.base": 500}.
+
+    A list has the names of all and of each: {"layers": [NAME, NAME], "layers.0": NAME, "layers.0.base": 500, ...}.
+    """
+    names, typed = _names(), dict[str, Any]()
+    for setting, value in flat_node(settings).items():
+        name = setting.removesuffix(f".{TARGET}")
+        value = names.get(value, value) if setting.endswith(TARGET) else value
+        outer, _, place = name.rpartition(".")
+        if place.isdecimal():
+            typed[outer] = [*typed.get(outer, []), value]
+        typed[name] = value
+    return typed
 
 
 def distinguishing(settings: Mapping[str, Any], namesakes: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -108,16 +127,18 @@ def chosen(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     """Return a node with the classes that a command line chooses, of one that has its single settings already.
 
     given: text by the name of the setting, {"of": NAME, "of.base": "500"}. A chosen class keeps no settings but those
-    given: others are of the class before it. A name with settings below it is that of a scheme.
+    given: others are of the class before it. A name with settings below it is that of a scheme, a list one of schemes.
     """
+    given = _listed(given)
     names = {name: text for name, text in given.items() if any(other.startswith(f"{name}.") for other in given)}
     targets_given = (name for name in given if name.rpartition(".")[2] == TARGET)
     names |= {name[: -len(TARGET)].rstrip("."): given[name] for name in targets_given}
     if not names:
         return node
-    values: dict[str, Any] = {f"{name}.{TARGET}".lstrip("."): text.strip("'\"") for name, text in names.items()}
+    values: dict[str, Any] = {f"{name}.{TARGET}".lstrip("."): str(text).strip("'\"") for name, text in names.items()}
     for name, value in flat_node(node).items():
-        if name in given or not any(not outer or name.startswith(f"{outer}.") for outer in names):
+        kept = any(f"{name}.".startswith(f"{other}.") for other in given if other not in names)
+        if kept or not any(not outer or name.startswith(f"{outer}.") for outer in names):
             values[name] = value
     new: dict[str, Any] = {}
     for name, value in values.items():
@@ -126,23 +147,34 @@ def chosen(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     return new
 
 
+def _listed(given: Mapping[str, str]) -> dict[str, str]:
+    """Return settings with a list that has settings below it as those of its places, {"layers.0": NAME}."""
+    lists = [name for name in given if given[name].startswith("[") and any(n.startswith(f"{name}.") for n in given)]
+    return flat_node({name: by_place(_value(text)) if name in lists else text for name, text in given.items()})
+
+
 def with_settings(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     """Return a node with the settings of a command line, `given` as in `chosen`."""
     node = copy.deepcopy(node)
-    for name, text in given.items():
+    for name, text in sorted(given.items(), key=lambda setting: setting[0].count(".")):  # a name before what is below
         group, _, key = name.rpartition(".")
-        value: Any = None if text == "null" else text.strip("'\"")
-        if text.startswith("["):
-            with suppress(yaml.YAMLError):
-                value = yaml.safe_load(text)
-        part_of(node, group)[key] = value
+        part_of(node, group)[key] = _value(text)
     return chosen(node, given)
 
 
+def _value(text: str) -> Any:
+    """Return null and a list as such, other values as text."""
+    if text.startswith("["):
+        with suppress(yaml.YAMLError):
+            return yaml.safe_load(text)
+    return None if text == "null" else text.strip("'\"")
+
+
 def part_of(node: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the node of that name within another; a new, empty one where there is none yet."""
+    """Return the node of that name within another; a new, empty one where there is none yet. A list on the way becomes
+    a mapping from its places."""
     for part in name.split(".") if name else ():
-        inner = node.get(part)
+        inner = by_place(node.get(part))
         node[part] = node = inner if isinstance(inner, dict) else {}
     return node
 
@@ -161,7 +193,8 @@ def given_of(overrides: Iterable[str]) -> dict[str, str]:
 def merged(node: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return a node with some settings changed; a node among them that names its class replaces the one before it."""
     inner = {key: value for key, value in over.items() if isinstance(value, dict) and TARGET not in value}
-    inside = {key: merged(node[key], value) for key, value in inner.items() if isinstance(node.get(key), dict)}
+    before = {key: by_place(node.get(key)) for key in inner}
+    inside = {key: merged(before[key], value) for key, value in inner.items() if isinstance(before[key], dict)}
     return {**node, **over, **inside}
 
 
@@ -193,7 +226,9 @@ def _named(node: Mapping[str, Any]) -> dict[str, Any]:
     """Return a node of configs/pos with the defaults of the schemes that it names."""
     known, whole = schemes(), dict(node)
     for key, value in node.items():
-        if isinstance(value, Mapping) and value[TARGET] in known:
+        if isinstance(value, list):
+            whole[key] = [*_named(by_place(value)).values()]
+        elif isinstance(value, Mapping) and value[TARGET] in known:
             own = {name: inner for name, inner in value.items() if name != TARGET}
             whole[key] = _named(merged(known[value[TARGET]], own))
     return whole

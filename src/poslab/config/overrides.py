@@ -83,6 +83,10 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     if match := re.match(r"Ambiguous value for argument '([^=]+)=", message):
         option = match[1].lstrip("+")
         return f"{option}={given.get(option, '...')}: must be one value; -m runs each of several"
+    # What OmegaConf says of pos.layers.7=NAME, and of pos.layers.base=500.
+    if match := re.match(r"Error merging override \+*(\S+\.\d[^=]*)=|invalid literal for int\(\).*'(.+)'", message):
+        option = match[1] or next((name for name in given if f".{match[2]}" in name), match[2])
+        return f"{option}={given.get(option, '...')}: is no place of the list: they are numbers from 0 on"
     if isinstance(error, InterpolationResolutionError):
         typed = [f"{option}={value}: " for option, value in given.items() if "${" in value]
         return f"{''.join(typed[:1])}{message}"

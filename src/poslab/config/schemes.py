@@ -12,6 +12,7 @@ from poslab.config.nodes import TARGET, merged, schemes
 from poslab.errors import SettingError, suggestion
 from poslab.positions import PositionScheme
 from poslab.positions.base import require_frozen
+from poslab.positions.layers import Entry
 from poslab.tasks import Task
 
 
@@ -26,6 +27,8 @@ def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
     settings = {TARGET: node} if isinstance(node, str) else dict(node)
     target = str(settings.pop(TARGET, ""))
     named_by = f"{option}.{TARGET}" if "." in target else option
+    if isinstance(node, str) and "." in target:  # as `targets` finds classes by this key, to be trusted or not
+        raise SettingError(option, node, f"names a class: give it as {named_by}={node}")
     if not target:
         raise SettingError(f"{option}.{TARGET}", "", "must be given (the class of a scheme, or the name of one)")
     if "." not in target:
@@ -38,21 +41,39 @@ def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
     if not (isinstance(scheme, type) and issubclass(scheme, PositionScheme) and scheme is not PositionScheme):
         raise SettingError(named_by, target, "must be a class derived from poslab.positions.PositionScheme")
     require_frozen(scheme, named_by, target)
-    return typed(scheme, settings, option, {PositionScheme: parse_scheme})
+    return typed(scheme, settings, option, {PositionScheme: parse_scheme, Entry: _parse_entry})
+
+
+def _parse_entry(node: Any, option: str) -> Entry:
+    """Return the entry that a node describes: that of its scheme, with the entry's own settings beside."""
+    settings = dict(node) if isinstance(node, dict) else {}
+    own = {"window": settings.pop("window")} if "window" in settings else {}
+    scheme = parse_scheme(settings if isinstance(node, dict) else node, option)
+    return typed(Entry, own | {"of": scheme}, option, {PositionScheme: lambda scheme, option: scheme})
 
 
 def node_of(scheme: PositionScheme) -> dict[str, Any]:
     """Return the node of a scheme, the inverse of `parse_scheme`: every setting, defaults included, in plain values."""
     node: dict[str, Any] = {TARGET: full_name(type(scheme))}
-    for name, value in _settings_of(scheme).items():
-        node[name] = node_of(value) if isinstance(value, PositionScheme) else copy.copy(value)
-    return node
+    return node | {name: _plain(value) for name, value in _settings_of(scheme).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Entry):
+        return node_of(value.of) | {"window": value.window}
+    return node_of(value) if isinstance(value, PositionScheme) else copy.copy(value)
 
 
 def classes(scheme: PositionScheme) -> list[type]:
-    """Return the class of a scheme, and those of the schemes among its settings."""
-    inner = (value for value in _settings_of(scheme).values() if isinstance(value, PositionScheme))
-    return [type(scheme), *(cls for part in inner for cls in classes(part))]
+    """Return the class of a scheme, and those of the schemes among its settings, each once."""
+    found = [type(scheme)]
+    for value in _settings_of(scheme).values():
+        for item in value if isinstance(value, tuple) else (value,):
+            inner = item.of if isinstance(item, Entry) else item
+            found += classes(inner) if isinstance(inner, PositionScheme) else []
+    return list(dict.fromkeys(found))
 
 
 def _settings_of(scheme: PositionScheme) -> dict[str, Any]:

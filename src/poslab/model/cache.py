@@ -170,7 +170,7 @@ class CachedLayer(SchemeLayer):
 
     def mix(self, x: Tensor) -> Tensor:
         """Apply the scheme's hook `mix` to new tokens, x (B, T, D), after those before them, (B, T, D)."""
-        if not self.scheme.overrides("mix"):
+        if not self.overrides("mix"):
             return x
         x, before = self.cache.without_padding(x), self.read.entered
         before = x.new_zeros(len(x), self.scheme.mixed_tokens - 1, x.shape[-1]) if before is None else before

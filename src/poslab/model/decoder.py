@@ -91,10 +91,9 @@ class GPT(SchemeModule):
         self._compiled: Callable[..., Tensor] | None = None
         if compile:
             self._compiled = compiled(self._hidden_of_row)
-        if self.form.attention_backend != "auto":
-            check_backend(
-                self.form.attention_backend, self.attention_parts(), self.form.dropout, option="attention_backend"
-            )
+        backend, dropout = self.form.attention_backend, self.form.dropout
+        if backend != "auto":
+            check_backend(backend, set().union(*self.attention_parts()), dropout, option="attention_backend")
 
     def forward(self, tokens: Tensor, cache: KeyValueCache | None = None, positions: Tensor | None = None) -> Tensor:
         """Return the logits (B, T, V) of tokens (B, T).

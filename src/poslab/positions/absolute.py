@@ -47,8 +47,8 @@ class Absolute(PositionScheme):
     def __post_init__(self) -> None:
         require_at_least(1, max_positions=self.max_positions)
 
-    def overrides(self, hook: str) -> bool:
-        return super().overrides(hook) and (hook != "sample" or self.random_offset)
+    def overrides(self, hook: str, layer: int | None = None) -> bool:
+        return super().overrides(hook, layer) and (hook != "sample" or self.random_offset)
 
     def check(self, shape: ModelShape) -> None:
         if self.max_length(shape) < shape.context_length:

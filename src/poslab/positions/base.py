@@ -155,8 +155,8 @@ class PositionScheme:
             require_frozen(cls, "pos", cls.__name__)
         return super().__new__(cls)
 
-    def overrides(self, hook: str) -> bool:
-        """Return whether the scheme has a hook of its own of that name."""
+    def overrides(self, hook: str, layer: int | None = None) -> bool:
+        """Return whether the scheme has a hook of its own of that name, in `layer`, or in any."""
         return getattr(type(self), hook) is not getattr(PositionScheme, hook)
 
     def further(self, hook: str, value: Tensor | None) -> dict[str, Tensor | None]:

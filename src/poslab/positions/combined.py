@@ -39,6 +39,10 @@ class Composite(PositionScheme):
     def _shape_of_parts(self, shape: ModelShape) -> ModelShape:
         return shape
 
+    def _parts_in(self, shape: ModelShape) -> dict[str, tuple[PositionScheme, ModelShape]]:
+        """Return the parts that a model of this shape has, each with the shape that it sees, by their names."""
+        return {name: (part, self._shape_of_parts(shape)) for name, part in self._parts.items()}
+
     @property
     def share_layers(self) -> bool:  # type: ignore[override]
         return all(part.share_layers for part in self._parts.values())
@@ -65,29 +69,29 @@ class Composite(PositionScheme):
         parts = [*self._parts.values()]
         return next((part for part in parts if part.overrides("sample")), parts[0])
 
-    def overrides(self, hook: str) -> bool:
+    def overrides(self, hook: str, layer: int | None = None) -> bool:
         own = getattr(type(self), hook) is not getattr(Composite, hook)
-        return own or any(part.overrides(hook) for part in self._parts.values())
+        return own or any(part.overrides(hook, layer) for part in self._parts.values())
 
     def check(self, shape: ModelShape) -> None:
-        for name, part in self._parts.items():
+        for name, (part, inner) in self._parts_in(shape).items():
             try:
-                part.check(self._shape_of_parts(shape))
+                part.check(inner)
             except SettingError as error:
                 raise error.prefixed(name) from None
 
     def warnings(self, shape: ModelShape) -> list[str]:
         """Return the parts' warnings, naming settings as the command line does."""
-        inner = self._shape_of_parts(shape)
-        texts = [(name, text) for name, part in self._parts.items() for text in part.warnings(inner)]
+        parts = self._parts_in(shape).items()
+        texts = [(name, text) for name, (part, inner) in parts for text in part.warnings(inner)]
         return [re.sub(r"\bpos\.(?=\w)", f"pos.{name}.", text) for name, text in texts]
 
     def max_length(self, shape: ModelShape) -> int | None:
-        return _joined(min, (part.max_length(self._shape_of_parts(shape)) for part in self._parts.values()))
+        return _joined(min, (part.max_length(inner) for part, inner in self._parts_in(shape).values()))
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
-        inner, parts = self._shape_of_parts(shape), self._parts.items()
-        return {self._prefix(part) + name: table for part, s in parts for name, table in s.tables(inner).items()}
+        parts = self._parts_in(shape).items()
+        return {self._prefix(part) + name: x for part, (s, inner) in parts for name, x in s.tables(inner).items()}
 
     def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor | None:
         return self._sampled.sample(shape, length, generator)
@@ -149,7 +153,7 @@ class Composite(PositionScheme):
         biases, inner = [], self._shape_of_parts(shape)
         for part, own, state in self._with_states(tables, layer, token_state, shape.embed_dim):
             biases.append(None if state is None else part.key_bias(own, inner, layer, state))
-            if biases[-1] is None and part.overrides("score_mod"):
+            if biases[-1] is None and part.overrides("score_mod", layer):
                 return None
         return _joined(add, biases)
 
@@ -167,8 +171,8 @@ class Composite(PositionScheme):
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         found: dict[str, Picture] = {}
-        for name, (part, own) in zip(self._parts, self._with_tables(tables), strict=True):
-            of_part = part.pictures(own, self._shape_of_parts(shape))
+        for name, (part, inner) in self._parts_in(shape).items():
+            of_part = part.pictures(self._tables_of(name, tables), inner)
             found |= {self._prefix(name) + key: picture for key, picture in of_part.items()}
         return found
 
@@ -188,10 +192,13 @@ class Composite(PositionScheme):
 
     def _with_tables(self, tables: Tables) -> Iterator[tuple[PositionScheme, Tables]]:
         """Yield each part with its own tables."""
+        yield from ((part, self._tables_of(name, tables)) for name, part in self._parts.items())
+
+    def _tables_of(self, part: str, tables: Tables) -> Tables:
+        """Return the tables of the part of that name."""
+        prefix = self._prefix(part)
         theirs = {name: table for name, table in tables.items() if name not in self._own}
-        for name, part in self._parts.items():
-            prefix = self._prefix(name)
-            yield part, {n.removeprefix(prefix): table for n, table in theirs.items() if n.startswith(prefix)}
+        return {name.removeprefix(prefix): table for name, table in theirs.items() if name.startswith(prefix)}
 
     def _map(
         self, hook: str, tables: Tables, layer: int, x: Tensor, positions: Tensor, token_state: Tensor | None
@@ -208,9 +215,9 @@ class Composite(PositionScheme):
 
         prepared: whether it is what `prepare` made of the state.
         """
-        several = sum(part.overrides("token_state") for part in self._parts.values()) > 1
+        several = sum(part.overrides("token_state", layer) for part in self._parts.values()) > 1
         for part, own in self._with_tables(tables):
-            state = token_state if part.overrides("token_state") else None
+            state = token_state if part.overrides("token_state", layer) else None
             if state is not None and several:
                 tried = part.token_state(own, layer, state.new_zeros(1, 1, width))
                 if prepared and tried is not None:

@@ -86,7 +86,7 @@ def training_choices(model: GPT, device: torch.device) -> set[Choice]:
         return {Choice(attention.backend, "model.attention_backend")}
     length = model.shape.context_length
     how = attention.dropout_p, device, model.token_embedding.weight.dtype != torch.float64
-    return {choose_backend(model.attention_parts(terms), length, *how) for terms in model.relative_terms(length)}
+    return {choose_backend(parts, length, *how) for parts in model.attention_parts()}
 
 
 def backend_words(choices: set[Choice]) -> str:

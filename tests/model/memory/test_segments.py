@@ -16,8 +16,10 @@ from poslab.contract.parts import has_formula
 from poslab.errors import SettingError
 from poslab.model.memory import Memory, MemoryGPT, Retrieval
 from poslab.positions import HeadInputs, ModelShape, PositionScheme
+from poslab.positions.layers import Entry, Layers
+from poslab.positions.nope import NoPE
 from poslab.positions.randomized import Randomized
-from poslab.positions.rope_nope import RoPENoPE
+from poslab.positions.rope import RoPE
 
 SEGMENT, MEMORY, SEGMENTS = 3, 4, 3  # a memory that begins within a segment
 SIZES: dict[str, Any] = {"vocab_size": 61, "context_length": SEGMENT, "embed_dim": 24, "num_layers": 2, "num_heads": 2}
@@ -98,7 +100,7 @@ def gradients(model: GPT, hidden: Tensor) -> list[Tensor]:
 
 
 # Windows hold in layers that have one; the others see all of memory.
-WINDOWED = pytest.param(RoPENoPE(every=2, window=4), id="a window that begins in memory")
+WINDOWED = pytest.param(Layers((Entry(RoPE(), 4), Entry(NoPE()))), id="a window that begins in memory")
 TURNED = pytest.param(TurnedByTokens(), id="keys that see their token's state")
 
 

@@ -112,7 +112,7 @@ class MemoryAttention(Attention):
             inputs = memory.inputs.to(x.dtype)
             before = self.keys_values(inputs)
             k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))  # (B, Hkv, m + T, Dh)
-            x = torch.cat([inputs, x], dim=1) if layer.scheme.overrides("token_state") else x  # (B, m + T, D)
+            x = torch.cat([inputs, x], dim=1) if layer.overrides("token_state") else x  # (B, m + T, D)
         out = super().attend(q, k, v, x, layer, first)
         if self.retrieval is None or memory.lookup is None:
             return out
