@@ -15,10 +15,11 @@ import poslab
 from poslab import GPT
 from poslab.data.tokenizer import Characters, Vocabulary, load_tokenizer
 from poslab.errors import SettingError
-from poslab.hf.architectures import hf_equivalent
 from poslab.hf.export import export
 from poslab.hf.pretrained import init_from_pretrained
+from poslab.model.architectures import hf_equivalent
 from poslab.model.memory import MemoryGPT, Retrieval
+from poslab.model.mlp import SwiGLU
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
 
 transformers = pytest.importorskip("transformers")
@@ -179,12 +180,12 @@ def test_a_smaller_vocabulary_takes_its_rows(tmp_path: Path) -> None:
 def test_what_is_no_such_gpt2_is_refused(tmp_path: Path) -> None:
     begin = partial(init_from_pretrained, folder=tmp_path, vocabulary=Vocabulary(load_tokenizer("gpt2")))
     _gpt2(tmp_path)
-    with pytest.raises(SettingError, match=f"model.num_layers=3: the weights of init_from={tmp_path} need 2"):
+    with pytest.raises(SettingError, match=f"init_from={tmp_path}: its weights need model.num_layers=2$"):
         begin(GPT(None, **SIZES | {"num_layers": 3}))
     with pytest.raises(SettingError, match=r"its transformer.wte.weight is \(50257, 16\); this model needs \(7, 16\)"):
         begin(GPT(None, **SIZES | {"vocab_size": 7}))
     letters = Vocabulary(Characters(), torch.tensor([97, 98, 233], dtype=torch.int32))
-    with pytest.raises(SettingError, match=r"knows other tokens than characters, which this text is of$"):
+    with pytest.raises(SettingError, match=r"knows other tokens than characters, which these data are of$"):
         begin(GPT(None, **SIZES | {"vocab_size": 3}), vocabulary=letters)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"activation_function": "relu"}))
@@ -228,3 +229,123 @@ def _gpt2(folder: Path) -> "transformers.GPT2LMHeadModel":
     theirs = moved(transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval(), 0.1)
     theirs.save_pretrained(folder)
     return theirs
+
+
+LLAMA = {"norm": torch.nn.RMSNorm, "mlp": SwiGLU, "biases": False, "tied": False, "num_heads": 4, "num_kv_heads": 2}
+FORMS = {
+    "gpt2": ("absolute", {}),
+    "gpt_neox": ("rope", {"fraction": 0.5}),
+    "llama": ("rope", {"scaling": "llama3", "factor": 4.0, "original_context": 8}),
+    "qwen3": ("rope", {"scaling": "yarn", "factor": 2.0, "original_context": 8, "base": 1e6}),
+}
+
+
+def model_of(form: str, **sizes: object) -> GPT:
+    """A model that the architecture computes, with random weights."""
+    name, settings = FORMS[form]
+    block = {"llama": LLAMA, "qwen3": LLAMA | {"qk_norm": "rms"}}.get(form, {})
+    sizes = SIZES | {"embed_dim": 32, "dropout": 0.0} | block | sizes
+    if "norm" in sizes:
+        sizes["norm"] = partial(torch.nn.RMSNorm, eps=1e-6)
+    return moved(GPT(make_scheme(name, **settings), **sizes).eval(), 0.1)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("form", FORMS)
+def test_each_architecture_out_and_in_again(form: str, tied: bool, tmp_path: Path) -> None:
+    """Logits of transformers, of a model that begins with the folder, and of transformers' own folder."""
+    model = model_of(form, tied=tied)
+    said = export(checkpoint_of(model), tmp_path / "out")
+    assert said[0].startswith(f"a {form} model: ")
+    tokens = torch.randint(SIZES["vocab_size"], (2, SIZES["context_length"]))
+    torch.testing.assert_close(logits(tmp_path / "out", tokens), model(tokens), atol=1e-4, rtol=1e-4)
+    theirs = moved(transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval(), 0.1)
+    theirs.save_pretrained(tmp_path / "theirs")
+    begun = model_of(form, tied=tied)
+    said_of_positions = init_from_pretrained(begun, tmp_path / "theirs", Vocabulary(load_tokenizer("gpt2")))
+    assert ("kept" if form == "gpt2" else ", as here") in said_of_positions
+    with torch.no_grad():
+        torch.testing.assert_close(begun(tokens), theirs(tokens).logits, atol=1e-4, rtol=1e-4)
+
+
+def test_what_other_weights_need_is_said_as_one_types_it(tmp_path: Path) -> None:
+    export(checkpoint_of(model_of("qwen3")), tmp_path / "out")
+    with pytest.raises(SettingError) as refusal:
+        init_from_pretrained(model_of("gpt2", num_layers=1), tmp_path / "out", Vocabulary(load_tokenizer("gpt2")))
+    assert "its weights need model.num_layers=2 model.num_heads=4 model.num_kv_heads=2 " in str(refusal.value)
+    assert "model/norm=rms model.norm.eps=1e-06 model/mlp=swiglu model.mlp.factor=2.75 " in str(refusal.value)
+    assert "model.qk_norm=rms model.biases=false model.tied=false" in str(refusal.value)
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    (tmp_path / "out/config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
+    with pytest.raises(SettingError, match="its model_type is mamba; valid: gpt2, gpt_neox, llama, qwen3"):
+        init_from_pretrained(model_of("qwen3"), tmp_path / "out", Vocabulary(load_tokenizer("gpt2")))
+
+
+def test_another_vocabulary_is_refused_by_its_size_and_by_its_tokenizer(tmp_path: Path) -> None:
+    model = model_of("gpt2", vocab_size=30001)
+    export(checkpoint_of(model), tmp_path / "out")
+    for file in ("vocab.json", "merges.txt"):
+        (tmp_path / "out" / file).unlink()
+    vocabulary = Vocabulary(load_tokenizer("gpt2"))
+    with pytest.raises(SettingError, match=r"knows 30,001 tokens, and data.encoding=gpt2 has 50,257$"):
+        init_from_pretrained(model_of("gpt2"), tmp_path / "out", vocabulary)
+    export(checkpoint_of(model_of("gpt2")), tmp_path / "same")
+    init_from_pretrained(model_of("gpt2"), tmp_path / "same", vocabulary)
+    ids = json.loads((tmp_path / "same/vocab.json").read_text())
+    ids["Ġthe"], ids["Ġof"] = ids["Ġof"], ids["Ġthe"]
+    (tmp_path / "same/vocab.json").write_text(json.dumps(ids))
+    with pytest.raises(
+        SettingError, match=r"has another tokenizer than data.encoding=gpt2: 286 is b' the', here b' of'"
+    ):
+        init_from_pretrained(model_of("gpt2"), tmp_path / "same", vocabulary)
+
+
+@pytest.mark.parametrize("pos", ["absolute", "t5"])
+def test_what_transformers_has_tuned_is_loaded(pos: str, trained: Callable[..., Path], tmp_path: Path) -> None:
+    run = trained("experiment=smoke", "trainer=cpu", f"pos={pos}", "data.vocabulary=observed")
+    export(load_checkpoint(run), tmp_path / "out")
+    settings = {"trust_remote_code": True} if pos == "t5" else {}
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", **settings)
+    tuned = moved(theirs.eval(), 0.1)
+    tuned.save_pretrained(tmp_path / "tuned")
+    ours, tokens = poslab.load(tmp_path / "tuned"), torch.randint(ours_size(run), (2, 8))
+    with torch.no_grad():
+        torch.testing.assert_close(ours(tokens), tuned(tokens).logits, atol=1e-5, rtol=1e-5)
+    assert ours.tokenizer.decode([1, 2]) == poslab.load(run).tokenizer.decode([1, 2])
+
+
+def ours_size(run: Path) -> int:
+    return poslab.load(run).tokenizer.size
+
+
+def test_arguments_of_transformers_are_obeyed_or_refused() -> None:
+    model = with_code("t5")
+    text = torch.randint(SIZES["vocab_size"], (1, 5))
+    packed, again = torch.cat([text, text], 1), torch.arange(5).repeat(2)[None]
+    expected = model.gpt[0](packed, positions=again)
+    torch.testing.assert_close(model(packed, position_ids=again).logits, expected, atol=0, rtol=0)
+    assert not torch.allclose(expected, model(packed).logits)
+    padded, mask = F.pad(text, (2, 0)), torch.tensor([[0, 0, 1, 1, 1, 1, 1]])
+    alone = model(text, output_hidden_states=True)
+    states = model(
+        padded, attention_mask=mask, output_hidden_states=True, position_ids=mask.cumsum(1) - 1
+    ).hidden_states
+    assert len(states) == SIZES["num_layers"] + 1
+    for one, of_text in zip(states, alone.hidden_states, strict=True):
+        torch.testing.assert_close(one[:, 2:], of_text)
+    torch.testing.assert_close(F.linear(states[-1][:, 2:], model.gpt[0].head_weight), alone.logits)
+    assert model(text, return_dict=False)[0].equal(alone.logits)
+    with pytest.raises(ValueError, match="position_ids must count from a row's first real token"):
+        model(padded, attention_mask=mask, position_ids=torch.arange(7)[None])
+    with pytest.raises(ValueError, match="output_attentions: not an argument of poslab's models"):
+        model(text, output_attentions=True)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_tokens_are_added_as_transformers_does(tied: bool) -> None:
+    model = with_code("t5", tied=tied)
+    text = torch.randint(SIZES["vocab_size"], (1, 5))
+    before = model(text).logits
+    model.resize_token_embeddings(50304)
+    assert model.get_input_embeddings().num_embeddings == model(text).logits.shape[-1] == 50304
+    torch.testing.assert_close(model(text).logits[..., : SIZES["vocab_size"]], before)

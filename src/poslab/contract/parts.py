@@ -24,8 +24,8 @@ from poslab.config.schemes import node_of
 from poslab.contract.hooks import watched
 from poslab.errors import SettingError, UserError, blamed_on, described
 from poslab.evaluation.pictures import sample_pairs
-from poslab.hf.architectures import hf_equivalent
 from poslab.hf.export import export
+from poslab.model.architectures import hf_equivalent
 from poslab.model.cache import KeyValueCache
 from poslab.model.decoder import GPT
 from poslab.model.memory import MemoryGPT, decoder_of

@@ -14,7 +14,7 @@ from poslab.config.nodes import distinguishing, schemes, shown
 from poslab.config.schema import OF_BLOCK
 from poslab.data.tokenizer import GPT2_FILES, Vocabulary
 from poslab.errors import SettingError
-from poslab.hf.architectures import ARCHITECTURES, hf_equivalent
+from poslab.model.architectures import hf_equivalent
 from poslab.model.memory import MemoryGPT, RetrievedAttention
 from poslab.runs.checkpoint import Checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
@@ -36,15 +36,13 @@ def export(checkpoint: Checkpoint, folder: Path) -> list[str]:
     require_writable("to", folder)
     folder.mkdir(parents=True, exist_ok=True)
     model = checkpoint.model
-    form = hf_equivalent(model)
-    if form is None:
+    found = hf_equivalent(model)
+    if found is None:
         how = _write_with_code(checkpoint, folder)
     else:
-        architecture = ARCHITECTURES[form.model_type]
-        own, names = model.state_dict(), architecture.names(model.shape)
-        weights = {there: architecture.layout(here, own[here], model.shape) for here, there in names.items()}
-        weights |= form.weights
-        settings = architecture.config(model.shape, checkpoint.vocabulary.size) | dict(form.settings)
+        architecture, form = found
+        weights = architecture.to_transformers(model) | dict(form.weights)
+        settings = architecture.config(model, checkpoint.vocabulary.size) | dict(form.settings)
         copies = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}
         save_file(copies, folder / EXPORTED, {"format": "pt"})
         _write_config(checkpoint, folder, architecture.model_type, architecture.class_name, settings)
@@ -84,13 +82,23 @@ def _write_config(checkpoint: Checkpoint, folder: Path, model_type: str, name: s
     content = {
         "model_type": model_type,
         "architectures": [name],
-        **settings,
         "tie_word_embeddings": checkpoint.model.head is None,
+        **settings,
+        "poslab": _description(checkpoint),
         "bos_token_id": end,
         "eos_token_id": end,
         "dtype": str(checkpoint.model.token_embedding.weight.dtype).removeprefix("torch."),
     }
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _description(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """Return what poslab knows of the model, which transformers keeps when it saves a model that it has tuned."""
+    if not checkpoint.path.exists():  # a model that never was in a file
+        return None
+    about = dict(read_checkpoint(checkpoint.path)["poslab"])
+    observed = about.get("observed")
+    return about | {"observed": None if observed is None else observed.tolist()}
 
 
 def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> str:

@@ -6,6 +6,8 @@ The decoder and its position scheme are poslab's, which must be installed; here 
 transformers calls them. Generation computes every token anew: poslab's own `generate` has a cache.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -61,15 +63,40 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         super().train(mode)
         return self
 
+    def get_input_embeddings(self) -> torch.nn.Embedding:
+        return self.token_embedding
+
+    def set_input_embeddings(self, value: torch.nn.Embedding) -> None:
+        self.token_embedding = self.gpt[0].token_embedding = value
+
+    def get_output_embeddings(self) -> torch.nn.Linear | None:
+        """Return the head; None where it is the token embedding."""
+        return self.gpt[0].head
+
+    def set_output_embeddings(self, value: torch.nn.Linear) -> None:
+        self.head = self.gpt[0].head = value
+
     def forward(
-        self, input_ids: Tensor, labels: Tensor | None = None, attention_mask: Tensor | None = None, **unused: Any
-    ) -> CausalLMOutput:
+        self,
+        input_ids: Tensor,
+        labels: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **others: Any,
+    ) -> CausalLMOutput | tuple[Any, ...]:
         """Return the logits (B, T, V) of input_ids (B, T), and with labels (B, T) the loss of each next token.
 
         attention_mask: (B, T), 0 where a token is padding, at either end of a row. Positions count from a row's first
-        real token; logits of padding mean nothing, and the loss leaves it out. Raises ValueError for any other mask.
-        In eval mode, a scheme that draws positions in evaluation draws those of a text once, however long it becomes.
+        real token; logits of padding mean nothing, and the loss leaves it out. position_ids: (1 or B, T), others than
+        these; not with padding, unless they count as said. output_hidden_states: also what entered the blocks, each
+        block's output but the last one's, and the normalised last, (B, T, D) each. Raises ValueError for any other
+        mask, and for arguments that would change the result and that it doesn't have. In eval mode, a scheme that draws
+        positions in evaluation draws those of a text once, however long it becomes.
         """
+        if ignored := [name for name, value in others.items() if name not in _WITHOUT_EFFECT and value]:
+            raise ValueError(f"{', '.join(ignored)}: not an argument of poslab's models")
         gpt = self.gpt[0]
         positions = None if self.training else gpt.text_positions(input_ids.shape[1])
         if attention_mask is not None and attention_mask.shape != input_ids.shape:
@@ -78,22 +105,49 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         if attention_mask is not None and not ((attention_mask == 0) | (attention_mask == 1)).all():
             raise ValueError("attention_mask must hold ones and zeros, nothing else")
         real = None if attention_mask is None else attention_mask.bool()  # (B, T): no padding
-        if real is None or real.all():
-            logits = gpt(input_ids, positions=positions)
-        else:
-            padding = _padding(real, gpt.shape.causal)  # before each row, (B,)
-            indices = torch.arange(input_ids.shape[1], device=input_ids.device)
-            # Moved behind the text, where a causal model never looks, and back.
-            turned, back = ((indices + by[:, None]) % len(indices) for by in (padding, -padding))
-            hidden = gpt.hidden(input_ids.gather(1, turned), positions=positions)
-            logits = F.linear(hidden.take_along_dim(back[..., None], 1), gpt.head_weight)
-            if labels is not None:
-                follows = F.pad(real[:, 1:] & real[:, :-1], (1, 0))  # a token that another stands before
-                labels = labels.masked_fill(~follows, -100)
-        loss = None
+        counted = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+        if real is not None:
+            counted = (real.cumsum(1) - 1).clamp(min=0)
+        given = None if position_ids is None else position_ids.expand_as(input_ids)
+        if given is not None and not (given == counted)[slice(None) if real is None else real].all():
+            if real is not None and not real.all():
+                raise ValueError("position_ids must count from a row's first real token where there is padding")
+            positions = given
+        states: list[Tensor] = []
+        with _kept(gpt, states) if output_hidden_states else nullcontext():
+            if real is None or real.all():
+                hidden = gpt.hidden(input_ids, positions=positions)
+            else:
+                padding = _padding(real, gpt.shape.causal)  # before each row, (B,)
+                indices = torch.arange(input_ids.shape[1], device=input_ids.device)
+                # Moved behind the text, where a causal model never looks, and back.
+                turned, back = ((indices + by[:, None]) % len(indices) for by in (padding, -padding))
+                hidden = gpt.hidden(input_ids.gather(1, turned), positions=positions)
+                hidden, *states = (x.take_along_dim(back[..., None], 1) for x in (hidden, *states))
+                if labels is not None:
+                    follows = F.pad(real[:, 1:] & real[:, :-1], (1, 0))  # a token that another stands before
+                    labels = labels.masked_fill(~follows, -100)
+        logits, loss = F.linear(hidden, gpt.head_weight), None
         if labels is not None:
             loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
-        return CausalLMOutput(loss=loss, logits=logits)
+        all_states = (*states, hidden) if output_hidden_states else None
+        out = CausalLMOutput(loss=loss, logits=logits, hidden_states=all_states)
+        return out.to_tuple() if return_dict is False else out
+
+
+# Arguments of transformers that the result doesn't depend on: there is no cache.
+_WITHOUT_EFFECT = ("use_cache", "cache_position", "num_items_in_batch")
+
+
+@contextmanager
+def _kept(gpt: GPT, states: list[Tensor]) -> Iterator[None]:
+    """Append what enters each block to `states`, within the context."""
+    hooks = [block.register_forward_pre_hook(lambda _, entering: states.append(entering[0])) for block in gpt.blocks]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _padding(real: Tensor, causal: bool) -> Tensor:

@@ -1,4 +1,4 @@
-"""Weights to begin with, from a folder of GPT-2 as transformers writes it."""
+"""Weights to begin with, from a folder with a model as transformers writes it (`poslab.model.architectures`)."""
 
 import json
 from collections.abc import Mapping
@@ -13,61 +13,45 @@ from torch import Tensor
 from poslab.config.files import EXPORTED
 from poslab.data.tokenizer import AnyVocabulary, Vocabulary
 from poslab.errors import SettingError, first_line
-from poslab.hf.architectures import GPT2, hf_equivalent, transposed
+from poslab.model.architectures import ARCHITECTURES, Architecture, as_typed, hf_equivalent, settings_of, tables_of
 from poslab.model.decoder import GPT
 
-# What poslab's decoder does; a configuration that says otherwise describes another one.
-_FIXED = {
-    "model_type": "gpt2",
-    "activation_function": "gelu_new",
-    "layer_norm_epsilon": 1e-5,
-    "tie_word_embeddings": True,
-    "scale_attn_weights": True,
-    "scale_attn_by_inverse_layer_idx": False,
-    "reorder_and_upcast_attn": False,
-    "add_cross_attention": False,
-}
+_EMBEDDING = "token_embedding.weight"
+_PADDED = 128  # rows beyond the vocabulary, which models have so that their number is a round one
 
 
 def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) -> str:
-    """Load the weights of a GPT-2 in `folder` into the model; returns what was kept, in words.
+    """Load the weights of the model in `folder` into this one; returns what was kept, in words.
 
-    What the scheme learns is kept where it says that GPT-2 has the same (`PositionScheme.hf_equivalent`), cut to the
+    What the scheme learns is kept where it says that theirs has the same (`PositionScheme.hf_equivalent`), cut to the
     positions that it has, and else stays as it is at the start. Of a vocabulary that has only some of the encoding's
-    tokens, those rows are taken. Raises SettingError for a folder that holds no GPT-2, or one of other sizes.
+    tokens, those rows are taken. Raises SettingError for a folder that holds no such model, one of other sizes, with
+    the settings that it needs, or one of other tokens.
     """
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        for name, value in _FIXED.items():
-            if config.get(name, value) != value:
-                raise ValueError(f"its {name} is {config[name]}, and only {value} is poslab's decoder")
-        stored = load_file(folder / EXPORTED)
+        if config.get("model_type") not in ARCHITECTURES:
+            raise ValueError(f"its model_type is {config.get('model_type')}; valid: {', '.join(ARCHITECTURES)}")
+        architecture = ARCHITECTURES[config["model_type"]]
+        needed = architecture.settings(config)
+        _require(model, needed, folder)
+        weights = load_file(folder / EXPORTED)
+        trunk = architecture.to_poslab(weights, model)
+    except SettingError:
+        raise
     except (OSError, ValueError, SafetensorError) as error:
-        problem = f"is no folder with a GPT-2 as transformers writes it: {first_line(error)}"
+        problem = f"can't be read as a model that transformers has written: {first_line(error)}"
         raise SettingError("init_from", folder, problem) from error
-    whole_names = ("transformer.", "lm_head.")  # the first of which the files of some versions leave out
-    weights = {n if n.startswith(whole_names) else f"transformer.{n}": weight for n, weight in stored.items()}
-    if model.state_dict().keys() - GPT2.names(model.shape).keys() - {f"position_tables.{n}" for n in model.tables}:
-        raise SettingError("init_from", folder, "is a GPT-2, whose block is that of model=gpt2 and model=mini")
-    sizes = {"embed_dim": "n_embd", "num_layers": "n_layer", "num_heads": "n_head"}
-    check_sizes(model, {name: config.get(there) for name, there in sizes.items()}, folder)
-    trunk = {here: weights[there] for here, there in GPT2.names(model.shape).items() if there in weights}
-    trunk = {name: transposed(name, weight, model.shape) for name, weight in trunk.items()}
-    embedding = "token_embedding.weight"
-    if embedding in trunk and isinstance(vocabulary, Vocabulary) and len(trunk[embedding]) != vocabulary.size:
-        if vocabulary.unit != "token":
-            problem = f"knows other tokens than {vocabulary.unit}s, which this text is of"
-            raise SettingError("init_from", folder, problem)
-        if vocabulary.observed is not None:
-            trunk[embedding] = trunk[embedding][vocabulary.observed]
-    expected = {name: weight for name, weight in model.state_dict().items() if not name.startswith("position_tables.")}
-    for name, weight in expected.items():
-        has = tuple(trunk[name].shape) if name in trunk else "none"
-        if has != tuple(weight.shape):
-            problem = f"its {GPT2.names(model.shape)[name]} is {has}; this model needs {tuple(weight.shape)}"
+    for name in (_EMBEDDING, "head.weight"):
+        if name in trunk:
+            trunk[name] = _rows_of(trunk[name], vocabulary, folder)
+    for name, weight in trunk.items():
+        has, needs = tuple(weight.shape), tuple(model.get_parameter(name).shape)
+        if has != needs:
+            problem = f"its {' and '.join(architecture.theirs(model)[name])} is {has}; this model needs {needs}"
             raise SettingError("init_from", folder, problem)
     model.load_state_dict(trunk, strict=False)
-    return f"weights begin with those of {folder}; {_keep_positions(model, weights)}"
+    return f"weights begin with those of {folder}; {_keep_positions(model, architecture, config, weights)}"
 
 
 def check_sizes(model: GPT, sizes: Mapping[str, Any], given: str | Path) -> None:
@@ -78,20 +62,93 @@ def check_sizes(model: GPT, sizes: Mapping[str, Any], given: str | Path) -> None
             raise SettingError(f"model.{name}", here, f"the weights of init_from={given} need {there}")
 
 
+def _require(model: GPT, needed: Mapping[str, Any], folder: Path) -> None:
+    own, needed = (
+        {**of, "num_kv_heads": None if of["num_kv_heads"] == of["num_heads"] else of["num_kv_heads"]}
+        for of in (settings_of(model), needed)
+    )
+    del own["context_length"]  # a model may read less than it could, and a scheme says where it ends
+    del own["head_dim"]  # which follows from the others
+    if differing := {name: needed[name] for name in own if own[name] != needed[name]}:
+        raise SettingError(
+            "init_from", folder, f"its weights need {' '.join(as_typed(differing, needed['embed_dim']))}"
+        )
+
+
+def _rows_of(rows: Tensor, vocabulary: AnyVocabulary, folder: Path) -> Tensor:
+    """Return the rows of the embedding, or of the head, (V, D), that are the vocabulary's tokens.
+
+    Raises SettingError for those of another vocabulary.
+    """
+    listed = folder / "tokens.json"  # of `poslab.hf.export`
+    if listed.exists() and _read(listed) == [vocabulary.decode([i]) for i in range(vocabulary.size)]:
+        return rows
+    if not isinstance(vocabulary, Vocabulary) or vocabulary.unit != "token":
+        unit = vocabulary.unit if isinstance(vocabulary, Vocabulary) else "symbol"
+        raise SettingError("init_from", folder, f"knows other tokens than {unit}s, which these data are of")
+    encoding = vocabulary.encoding
+    if not 0 <= len(rows) - encoding.n_vocab < _PADDED:
+        problem = f"knows {len(rows):,} tokens, and data.encoding={encoding.name} has {encoding.n_vocab:,}"
+        raise SettingError("init_from", folder, problem)
+    for theirs, token in _tokenizer_beside(folder).items():
+        if token < encoding.n_vocab and theirs != (ours := encoding.decode_bytes([token])):
+            problem = f"has another tokenizer than data.encoding={encoding.name}: {token} is {theirs!r}, here {ours!r}"
+            raise SettingError("init_from", folder, problem)
+    return rows[: encoding.n_vocab] if vocabulary.observed is None else rows[vocabulary.observed]
+
+
+def _tokenizer_beside(folder: Path) -> dict[bytes, int]:
+    """Return the tokens, in UTF-8, of the tokenizer beside the weights; none where there isn't any."""
+    if (folder / "vocab.json").exists():
+        ids = _read(folder / "vocab.json")
+    else:
+        tokenizer = folder / "tokenizer.json"
+        ids = _read(tokenizer)["model"]["vocab"] if tokenizer.exists() else {}
+        ids = ids if isinstance(ids, dict) else {token: number for number, (token, *_) in enumerate(ids)}
+    # In GPT-2's files a byte is a character that can be seen; for those that can't be seen these begin at 256.
+    seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    byte_of = {chr(byte): byte for byte in seen}
+    byte_of |= {chr(256 + n): byte for n, byte in enumerate(byte for byte in range(256) if byte not in seen)}
+    return {
+        bytes(byte_of[c] for c in token) if all(c in byte_of for c in token) else token.encode(): number
+        for token, number in ids.items()
+    }
+
+
+def _read(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
 @torch.no_grad()
-def _keep_positions(model: GPT, weights: dict[str, Tensor]) -> str:
-    """Copies tables that GPT-2 has as well; returns in words which were kept."""
-    tables = dict(model.position_tables.named_parameters())
-    form = hf_equivalent(model)
-    same = form.weights if form is not None and form.model_type == GPT2.model_type else {}
+def _keep_positions(
+    model: GPT, architecture: Architecture, config: Mapping[str, Any], weights: Mapping[str, Tensor]
+) -> str:
+    """Copy tables that theirs has as well; returns in words what was kept of how it knows positions."""
     kept = []
-    for there, ours in same.items():
-        for name, table in tables.items():
-            theirs = weights.get(there)
-            if table is ours and theirs is not None and theirs.shape[1:] == table.shape[1:]:
-                rows = min(len(theirs), len(table))
-                table[:rows] = theirs[:rows]
-                kept.append(f"{name} ({rows} of its {len(theirs)} rows)")
+    for name, theirs in tables_of(model, architecture, weights).items():
+        table = model.get_parameter(name)
+        if theirs.shape[1:] == table.shape[1:]:
+            rows = min(len(theirs), len(table))
+            table[:rows] = theirs[:rows]
+            kept.append(f"{name.removeprefix('position_tables.')} ({rows} of its {len(theirs)} rows)")
     if kept:
         return f"of what it knows of positions, {', '.join(kept)} kept"
+    found = hf_equivalent(model)
+    rotation = rotation_of(config)
+    if rotation and found is not None and found[1].model_type == architecture.positions:
+        here = found[1].settings["rope_parameters"]
+        words = " ".join(f"{name}={value}" for name, value in rotation.items())
+        differs = any(here.get(name) != value for name, value in rotation.items())
+        return f"it was trained with {words}{', and positions here are others' if differs else ', as here'}"
     return "what it knows of positions is left out"
+
+
+def rotation_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rotation of a configuration, as transformers 5 writes it and as earlier versions did."""
+    rotation = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    if "type" in rotation:
+        rotation["rope_type"] = rotation.pop("type")
+    if "rope_theta" in config:
+        rotation.setdefault("rope_theta", config["rope_theta"])
+        rotation.setdefault("rope_type", "default")
+    return rotation

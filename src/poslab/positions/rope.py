@@ -144,11 +144,16 @@ class RoPE(PositionScheme):
         return {"wavelengths": wavelengths(frequencies, shape), "score": score}
 
     def hf_equivalent(self, tables: Tables, shape: ModelShape) -> HFEquivalent | None:
-        if self.interleaved or self.scaling not in ("none", "linear") or not all(self.frequencies(shape.head_dim)):
+        if self.interleaved or self.scaling == "ntk" or not all(self.frequencies(shape.head_dim)):
             return None
-        rotation = {"rope_type": "default", "rope_theta": self.base}
-        if self.scaling == "linear":
-            rotation |= {"rope_type": "linear", "factor": self.factor}
+        rotation: dict[str, Any] = {"rope_type": "default", "rope_theta": self.base}
+        if self.scaling != "none":
+            rotation |= {"rope_type": self.scaling, "factor": self.factor}
+        if self.scaling in FAST_AND_SLOW:
+            rotation["original_max_position_embeddings"] = self.original_context
+        if self.scaling == "llama3":
+            fast, slow = FAST_AND_SLOW[self.scaling]
+            rotation |= {"low_freq_factor": slow, "high_freq_factor": fast}
         share = self._turning(shape.head_dim) / shape.head_dim
         return HFEquivalent("gpt_neox", {"rope_parameters": rotation | {"partial_rotary_factor": share}})
 

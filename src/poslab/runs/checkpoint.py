@@ -19,6 +19,7 @@ from poslab.config.schema import ModelConfig
 from poslab.config.schemes import node_of, parse_scheme
 from poslab.data.tokenizer import AnyVocabulary, Symbols, Vocabulary, load_tokenizer
 from poslab.errors import SettingError, as_typed, lacks_memory
+from poslab.model.architectures import ARCHITECTURES, tables_of
 from poslab.model.decoder import GPT
 from poslab.model.memory import decoder_of
 from poslab.positions import PositionScheme
@@ -114,7 +115,7 @@ def load_checkpoint(
             print(f"warning: {path}: the code of {whose} has changed since it was trained", file=sys.stderr)
         vocabulary = vocabulary_of(about)
         config, pos_name, sha256 = dict(about["config"]), str(about["pos"]), str(about["data_sha256"])
-        model = _model(scheme, vocabulary.size, config["model"], content["state_dict"]).to(device)
+        model = _model(scheme, vocabulary.size, config["model"], content).to(device)
     except ValueError as error:
         raise SettingError("ckpt", path, str(error)) from error
     except (RuntimeError, MemoryError) as error:
@@ -190,11 +191,14 @@ def vocabulary_of(about: dict[str, Any]) -> AnyVocabulary:
     return Vocabulary(load_tokenizer(about["config"]["data"]["encoding"]), about["observed"])
 
 
-def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], state: dict[str, Any]) -> GPT:
+def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], content: dict[str, Any]) -> GPT:
     """Load weights into the model described. Raises ValueError if they are not those of that model."""
     without_training = {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
     sizes = typed(ModelConfig, settings | without_training, "model", {Node: checked_node})
     model = decoder_of(scheme, vocab_size=vocab_size, **sizes.arguments)
+    state, architecture = content["state_dict"], ARCHITECTURES.get(content.get("model_type", ""))
+    if architecture is not None:
+        state = architecture.to_poslab(state, model) | tables_of(model, architecture, state)
     try:
         model.load_state_dict({str(name).removeprefix("model."): weight for name, weight in state.items()})
     except RuntimeError as error:

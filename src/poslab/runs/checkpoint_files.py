@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from poslab.config.files import appearing_whole
+from poslab.config.files import EXPORTED, appearing_whole
 from poslab.config.train import TrainConfig
 from poslab.data.tokenizer import AnyVocabulary, Symbols
 
@@ -57,9 +57,12 @@ def save_weights(path: Path, state: Mapping[str, Tensor], about: dict[str, Any])
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint of either format: weights by name under "state_dict", their description under "poslab".
 
-    Raises ValueError with a one-line reason for a file that is not, to the bit, what poslab has written.
+    Of an exported model that transformers has saved, "model_type" says whose names the weights have. Raises ValueError
+    with a one-line reason for a file that is not, to the bit, what poslab has written, and for others.
     """
     try:
+        if path.name == EXPORTED and (saved := _read_saved(path)):
+            return saved
         if path.suffix == SAFETENSORS:
             content: Any = _read_safetensors(path)
         else:
@@ -89,6 +92,19 @@ def _read_safetensors(path: Path) -> dict[str, Any] | None:
         return None
     about = json.loads(metadata["poslab"]) | {"observed": tensors.pop(_OBSERVED, None)}
     return {"poslab": about, "state_dict": tensors}
+
+
+def _read_saved(path: Path) -> dict[str, Any] | None:
+    """Return the content of a folder that transformers has saved, or `poslab.hf.export` for it; None for another."""
+    with safe_open(path, framework="pt") as opened:
+        if "poslab" in (opened.metadata() or {}):
+            return None
+        config = json.loads(path.with_name("config.json").read_text(encoding="utf-8"))
+        weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # it is no dict
+    about = config["poslab"]
+    weights.pop(_OBSERVED, None)
+    observed = None if about["observed"] is None else torch.tensor(about["observed"], dtype=torch.int32)
+    return {"poslab": about | {"observed": observed}, "state_dict": weights, "model_type": config["model_type"]}
 
 
 def _sha256(description: str, tensors: Mapping[str, Tensor]) -> str:

@@ -1,7 +1,7 @@
 """Weights that a run begins with (`init_from`): which files they are, and what tells them apart from others.
 
 They are the best weights of a run, its last checkpoint where it has no best, a file of weights, or a folder with a
-GPT-2 as transformers writes it. Nothing here runs code of theirs.
+model as transformers writes it. Nothing here runs code of theirs.
 """
 
 import glob
@@ -16,8 +16,11 @@ from poslab.runs.plan import group_keys
 
 
 def initial_files(given: str) -> list[Path]:
-    """Return the file of a run's weights, a file of weights, or configuration and weights of a GPT-2. `given` may be a
-    pattern of one such path, as in runs/sweep/NAME-seed1-*. Raises SettingError for none and for several."""
+    """Return the file of a run's weights, a file of weights, or configuration and weights of a model of transformers.
+
+    `given` may be a pattern of one such path, as in runs/sweep/NAME-seed1-*. Raises SettingError for none and for
+    several.
+    """
     found = [given] if os.path.exists(given) else sorted(glob.glob(given))
     if len(found) != 1:
         several = f"must name one run, not {len(found)}: {', '.join(found[:3])}"
@@ -30,7 +33,7 @@ def initial_files(given: str) -> list[Path]:
     files = [path / "config.json", path / EXPORTED]
     for needed in files:
         if not needed.exists():
-            lacks = f"is neither a run nor a GPT-2: has no {needed.name}"
+            lacks = f"is neither a run nor a model of transformers: has no {needed.name}"
             raise SettingError("init_from", given, "is a run without weights" if run.is_run else lacks)
     return files
 
@@ -46,7 +49,7 @@ def initial_fields(given: str | None) -> dict[str, Any]:
     files = initial_files(given)
     sha256 = joined_sha256([file_sha256(file, "init_from", given) for file in files])
     if len(files) > 1:
-        return {"init_sha256": sha256, "init_group": f"gpt2-{sha256[:8]}"}
+        return {"init_sha256": sha256, "init_group": f"transformers-{sha256[:8]}"}
     from poslab.runs.checkpoint_files import read_checkpoint  # loads torch
 
     try:
