@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.measure import Timing
+from poslab.processors import cpu_capabilities
 from poslab.training.machine import bfloat16_units
 from seedstats.page.terminal import table
 
@@ -50,7 +51,7 @@ class Table:
 def write(folder: Path, tables: list[Table], command: str) -> None:
     """Write benchmark.json and benchmark.md, complete after every group."""
     packages = " ".join(f"{name} {found.version}," for name in _PACKAGES for found in distributions(name=name))
-    processor = torch.cpu.get_capabilities().get("cpu_name") or platform.processor()
+    processor = cpu_capabilities().get("cpu_name") or platform.processor()
     gpu = f"{torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
     machine = (
         f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {processor}, {gpu}bfloat16 in "

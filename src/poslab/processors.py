@@ -1,8 +1,12 @@
-"""Processors: how many there are, how many torch computes on, and whether torch compiles for them."""
+"""Processors: how many there are, how many torch computes on, and whether torch compiles for them.
+
+All that poslab uses of torch's private parts stands here, with what happens in a version that lacks it.
+"""
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -26,9 +30,59 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     After torch's default of 8, counted over all that is compiled of one code, it would run uncompiled.
     """
     if "isolate_recompiles" not in inspect.signature(torch.compile).parameters:  # before torch 2.13
-        torch._dynamo.config.recompile_limit = 64
+        if hasattr(torch._dynamo.config, "recompile_limit"):  # else beyond torch's default it runs uncompiled
+            torch._dynamo.config.recompile_limit = 64
         return torch.compile(function)
     return torch.compile(function, recompile_limit=64, isolate_recompiles=True)  # type: ignore[call-overload]
+
+
+@contextmanager
+def backward_compiled_at_once() -> Iterator[None]:
+    """Compile the backward pass with the forward pass within the context: once it is called there is no other way.
+
+    In a version without this setting, an error of the compiler in the backward pass ends the training.
+    """
+    config: Any = getattr(getattr(torch, "_functorch", None), "config", None)
+    if hasattr(config, name := "force_non_lazy_backward_lowering"):
+        with config.patch(**{name: True}):
+            yield
+    else:
+        yield
+
+
+def compiler_errors() -> tuple[type[Exception], ...]:
+    """Return what torch.compile raises where it can't compile; all runtime errors in a version that names them
+    otherwise."""
+    named = getattr(getattr(torch._dynamo, "exc", None), "TorchDynamoException", RuntimeError)
+    return (named,)
+
+
+def cpu_capabilities() -> dict[str, Any]:
+    """Return what torch says of the CPU; nothing in a version that doesn't tell."""
+    ask = getattr(torch.cpu, "get_capabilities", dict)
+    return dict(ask())
+
+
+@contextmanager
+def float32_products_as(precision: str) -> Iterator[None]:
+    """Compute products of float32 matrices on a CPU as "bf16" or "ieee" within the context. torch has this as a setting
+    of the process and no option of a product; in a version without it they are exact."""
+    matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
+    if not hasattr(matmul, "fp32_precision"):
+        yield
+        return
+    before = matmul.fp32_precision
+    matmul.fp32_precision = precision
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before
+
+
+def float32_products() -> str:
+    """Return how products of float32 matrices are computed on a CPU now."""
+    matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
+    return str(getattr(matmul, "fp32_precision", "ieee"))
 
 
 @cache

@@ -21,7 +21,7 @@ from poslab.model.cache import KeyValueCache
 from poslab.model.generate import generate, write
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.sizes import check_sizes, initial_tables
-from poslab.processors import compiled, compiler_reason
+from poslab.processors import backward_compiled_at_once, compiled, compiler_errors, compiler_reason
 
 if TYPE_CHECKING:
     from poslab.data.tokenizer import AnyVocabulary
@@ -120,10 +120,9 @@ class GPT(SchemeModule):
         # recompile.
         if self._compiled is not None and self.training and not position_ids.irregular:
             try:
-                # The backward pass with it: when that is called, there is no other way any more.
-                with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
+                with backward_compiled_at_once():
                     return self._compiled(tokens, position_ids.positions)
-            except torch._dynamo.exc.TorchDynamoException as error:
+            except compiler_errors() as error:
                 self._compiled = None
                 reason = compiler_reason(error)
                 warnings.warn(f"trains uncompiled, to the same result; torch says: {reason}", stacklevel=2)

@@ -2,11 +2,9 @@
 
 import ctypes
 
-import torch
-
 from poslab.config.schema import ModelConfig, TrainerConfig
 from poslab.errors import SettingError
-from poslab.processors import compiler_problem
+from poslab.processors import compiler_problem, cpu_capabilities
 from poslab.runs.checkpoint import choose_device
 
 # Instructions that compute in bfloat16, by torch's names, the fastest first.
@@ -21,7 +19,7 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 
 def bfloat16_units() -> str | None:
     """Name what of this processor computes in bfloat16; None: nothing does, and software is slower than float32."""
-    capabilities = torch.cpu.get_capabilities()
+    capabilities = cpu_capabilities()
     return next((unit for name, unit in _BFLOAT16_UNITS.items() if capabilities.get(name)), None)
 
 

@@ -6,19 +6,17 @@ bfloat16, their products need not be more exact than that: a processor with matr
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor
 
-# torch has this as a setting of the process and no option of a product.
-_matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+from poslab.processors import float32_products, float32_products_as
 
 
 @contextmanager
 def products_for(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
     """Round products of float32 matrices on a CPU, within this context, as those of `dtype` may be."""
-    with _precision("bf16") if dtype == torch.bfloat16 and device.type == "cpu" else nullcontext():
+    with float32_products_as("bf16") if dtype == torch.bfloat16 and device.type == "cpu" else nullcontext():
         yield
 
 
@@ -28,23 +26,13 @@ def unrounded() -> Iterator[None]:
 
     Products with small tables, on bands, are slower in the library that rounds, which copies their strided views.
     """
-    with _precision("ieee") if rounded() else nullcontext():
+    with float32_products_as("ieee") if rounded() else nullcontext():
         yield
-
-
-@contextmanager
-def _precision(name: str) -> Iterator[None]:
-    before = _matmul.fp32_precision
-    _matmul.fp32_precision = name
-    try:
-        yield
-    finally:
-        _matmul.fp32_precision = before
 
 
 def rounded() -> bool:
     """Return whether products are rounded now."""
-    return bool(_matmul.fp32_precision == "bf16")
+    return float32_products() == "bf16"
 
 
 def for_product(x: Tensor) -> Tensor:
