@@ -1,5 +1,6 @@
 """Compare results over seeds from the command line: `python -m seedstats results.csv better=lower`."""
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -18,7 +19,7 @@ Files: csv, also Excel's and .gz, or Parquet; exports of wandb, TensorBoard, lm-
 pytest-benchmark. A row has a name, a seed and a value; any other column is a setting.
 
     better=lower|higher     which values are better, where the table has no column of that name
-    baseline=NAME           what the others are compared with; else the first row's
+    baseline=NAME           what the others are compared with, at its best setting; else the first row's
     effect=NUMBER           the difference that matters
     pairs=all               compares all pairs, not each with the baseline
     metric=NAME length=N    what is compared, where the table has several; else the first row's
@@ -58,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_HELP)
         return 0
     try:
-        print(f"\nreport  {_compared(given)}")
+        print(f"\nreport  {_compared(given)}", flush=True)
+    except BrokenPipeError:  # because `| head` has closed it; the page is written by then
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
     except (BadTable, BadSetting, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

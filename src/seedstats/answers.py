@@ -3,7 +3,6 @@
 from seedstats.comparison import Comparison
 from seedstats.finding import BETTER, Equal, Finding, Shown, counted, missing_seeds
 from seedstats.other_text import checkpoint_sentences
-from seedstats.pairs import ranked
 from seedstats.remarks import headline_of_best, lost_sentence, reference_caveats, summary, unfailed_sentence
 from seedstats.settings import confounded, effects_in_words
 from seedstats.statistics.best import BestSet, best_set
@@ -74,7 +73,7 @@ def findings(one: Comparison) -> list[str]:
     effects, of_text = effects_in_words(one.setting_effects, one.effect), _on_single_runs(one)
     texts = [*_one_by_one(one), *effects, *of_text]
     if len(texts) > FEW:
-        pairs = f"Of all {len(one.pairs)} pairs, {len(ranked(one))} are shown to differ."
+        pairs = f"Of all {len(one.pairs)} pairs, {len(one.shown)} are shown to differ."
         short = [*kinds(one), *([pairs] if len(one.pairs) > 1 else [])]
         # Of a single name, settings are all that is asked about.
         texts = [*effects, *short, *of_text] if len(one.chosen) == 1 else [*short, *effects, *of_text]
@@ -121,12 +120,13 @@ def best_groups(one: Comparison) -> BestSet | None:
     if not complete or len(values) < 2 or min(map(len, values.values())) < FEWEST_SEEDS:
         return None
     confidence = 1 - (1 - CONFIDENCE) / one.sections / one.looks
-    return best_set(values, lower=one.metric.sign > 0, proportion=one.metric.is_proportion, confidence=confidence)
+    kind = {"lower": not one.metric.higher_is_better, "proportion": one.metric.is_proportion}
+    return best_set(values, one.shown, confidence=confidence, **kind)
 
 
 def pair_sentences(one: Comparison) -> list[str]:
     """Return sentences on the pairs without the baseline that are shown to differ, the better group first."""
-    return [str(_between(one, *pair)) for pair in ranked(one) if one.baseline not in pair]
+    return [str(_between(one, *pair)) for pair in one.shown if one.baseline not in pair]
 
 
 def fine_print(one: Comparison) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from seedstats.errors import BadSetting, suggestion
-from seedstats.table import SAME_AS_NAME
+from seedstats.exports import SAME_AS_NAME
 
 ALL = "all"  # in the place of a name: each of them
 # The settings of each kind of claim, and those that it may have.

@@ -16,6 +16,7 @@ from seedstats.metric import Metric, metric_of
 from seedstats.other_text import text_condition, text_differences
 from seedstats.remarks import looks_sentence, without_baseline
 from seedstats.settings import Effect, chosen, effects
+from seedstats.statistics.best import shown
 from seedstats.statistics.families import one_family, without_claims
 from seedstats.statistics.paired import Difference, paired
 
@@ -98,6 +99,11 @@ class Comparison:
         others = [group for group in self.groups if group.label != self.baseline]
         return {group.label: self.finding_on(group, self.base, self.differences[group.label]) for group in others}
 
+    @cached_property
+    def shown(self) -> list[tuple[str, str]]:
+        """Return the tested pairs that are shown to differ, as (better, worse)."""
+        return shown(self.tested, lower=not self.metric.higher_is_better)
+
     def finding_on(self, first: Group, second: Group, d: Difference) -> Finding:
         """Return the finding on two groups, with its condition."""
         condition = ""
@@ -124,7 +130,7 @@ def compare(
 ) -> dict[str, Comparison]:
     """Compare the groups of a checked table, each kind of data by itself, corrected as one page.
 
-    baseline: a name, and as many settings as distinguish it, by default that of the first row. metric, length: by
+    baseline: a name, at the best of its settings, or with some of them ("NAME scale=32"); by default the first row's. metric, length: by
     default those of the first row. better: "lower" or "higher", where the table doesn't say. pairs: each group with the
     baseline, or all pairs. effect: the difference that matters, in the metric's unit. looks: how often you will look,
     adding seeds in between. chosen_by: the metric that chooses among the settings of a name, by default the compared
@@ -181,16 +187,16 @@ def compare_groups(
 ) -> Comparison:
     """Compare groups with the baseline, or all with each other, each pair by itself.
 
-    By default the baseline is the first group or, where names are compared that have several settings, the one that its
-    name is judged by.
+    By default the baseline is the first name. Where names are compared that have several settings, it is the best of the
+    groups that are named so, as for the others.
     """
     ranked = sorted(groups, key=lambda group: group.rank)
     by_name = chosen(ranked, chosen_by)
     in_grids = 1 < len(by_name) < len(groups)
-    first = by_name[groups[0].name].label if in_grids else groups[0].label
-    base = _named(baseline, groups) if baseline else first
+    named = _named(baseline or groups[0].name, groups) if baseline or in_grids else groups[:1]
     # The best of several is compared with the others as if each of them had been the baseline.
-    candidates = sum(group.name == groups[0].name for group in groups) if in_grids and not baseline else 1
+    candidates = named if in_grids else named[:1]
+    base = chosen(candidates, chosen_by)[named[0].name].label
     labels, outcomes = [group.label for group in ranked], {group.label: group.outcomes for group in ranked}
     pairs = list(combinations(labels, 2) if all_pairs else ((label, base) for label in labels if label != base))
     tested = paired(
@@ -213,17 +219,16 @@ def compare_groups(
         setting_effects=effects(ranked, base, planned, tested, defaults or {}),
         chosen=[group.label for group in by_name.values()],
         chosen_by=chosen_by or groups[0].metric.title,
-        candidates=candidates,
+        candidates=len(candidates),
         defaults=defaults or {},
     )
 
 
-def _named(text: str, groups: Sequence[Group]) -> str:
-    """Return the label of the first group that is named so. Raises BadSetting if there is none."""
-    found = next((group.label for group in groups if group.is_named(text)), None)
-    if found is None:
-        known = dict.fromkeys(group.label for group in groups)
-        raise BadSetting("baseline", text, f"unknown; {suggestion(text, known)}")
+def _named(text: str, groups: Sequence[Group]) -> list[Group]:
+    """Return the groups that are named so. Raises BadSetting if there is none."""
+    found = [group for group in groups if group.is_named(text)]
+    if not found:
+        raise BadSetting("baseline", text, f"unknown; {suggestion(text, [group.label for group in groups])}")
     return found
 
 

@@ -82,7 +82,8 @@ class Section:
         direction = "Higher" if metric.higher_is_better else "Lower"
         columns = [
             "n is the number of runs.",
-            f"A difference is the group's mean minus the mean of {one.baseline}, over common seeds.",
+            f"A difference is the group's mean minus the mean of {one.baseline}, over common seeds"
+            f"{f'; that is the best of {one.candidates} settings' if one.candidates > 1 else ''}.",
             "Quote the interval in bold.",
             f"It is corrected for {n} comparisons, so all intervals hold together in 95 % of cases." * (n > 1),
             "The interval of a single group is not corrected.",
@@ -158,7 +159,7 @@ class Section:
     def _ranks(self) -> dict[str, str]:
         """Return the ranks that each group may have, "1 to 3", if all pairs were compared."""
         one = self.comparison
-        found = rank_intervals([group.label for group in one.groups], pairs.ranked(one)) if one.pairs else {}
+        found = rank_intervals([group.label for group in one.groups], one.shown) if one.pairs else {}
         return {label: f"{low}" if low == high else f"{low} to {high}" for label, (low, high) in found.items()}
 
     @property

@@ -195,7 +195,7 @@ def test_every_label_names_its_group() -> None:
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("shaw max_distance=16", "shaw max_distance=16 keys=true values=true"),  # the rest as in the first row
+        ("shaw max_distance=16", "shaw max_distance=16 keys=true values=true"),  # all with 16 are alike
         ("shaw values=false max_distance=4", "shaw max_distance=4 keys=true values=false"),
         ("t5 factor=8", "t5 factor=8.0"),
         ("nope", "nope"),
@@ -203,6 +203,18 @@ def test_every_label_names_its_group() -> None:
 )
 def test_some_settings_name_a_group(typed: str, meant: str) -> None:
     assert compared(*shaw_grid(), baseline=typed).baseline == meant
+
+
+def test_a_baseline_is_its_name_at_its_best_setting() -> None:
+    """Which counts as one of several; not so if all of its settings are given."""
+    values = losses(a=0.0, b=-0.1)
+    parts = [rows(values, rate=1), rows({name: [x - 0.3 for x in of.values()] for name, of in values.items()}, rate=2)]
+    for baseline, label, comparisons in (
+        ("a", "a rate=2", 7), (None, "a rate=2", 7), ("b", "b rate=2", 7), ("a rate=1", "a rate=1", 4),
+    ):  # fmt: skip
+        one = compared(*parts, baseline=baseline)
+        assert (one.baseline, one.comparisons) == (label, comparisons)
+        assert ("b rate=2 is best: better than a rate=2 by 0." in seedstats.headline(one)) == (label != "a rate=1")
 
 
 def test_names_that_are_meant() -> None:
