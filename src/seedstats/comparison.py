@@ -130,8 +130,8 @@ def compare(
 ) -> dict[str, Comparison]:
     """Compare the groups of a checked table, each kind of data by itself, corrected as one page.
 
-    baseline: a name, at the best of its settings, or with some of them ("NAME scale=32"); by default the first row's. metric, length: by
-    default those of the first row. better: "lower" or "higher", where the table doesn't say. pairs: each group with the
+    baseline: a name, at the best of its settings, or of those that are given ("NAME scale=32"); by default that of the
+    first row. metric, length: by default those of the first row. better: "lower" or "higher", where the table doesn't say. pairs: each group with the
     baseline, or all pairs. effect: the difference that matters, in the metric's unit. looks: how often you will look,
     adding seeds in between. chosen_by: the metric that chooses among the settings of a name, by default the compared
     one. defaults: of each name, the usual values of settings.
@@ -187,8 +187,8 @@ def compare_groups(
 ) -> Comparison:
     """Compare groups with the baseline, or all with each other, each pair by itself.
 
-    By default the baseline is the first name. Where names are compared that have several settings, it is the best of the
-    groups that are named so, as for the others.
+    By default the baseline is the first name. Where names are compared that have several settings, it is the best of
+    the groups that are named so, as for the others.
     """
     ranked = sorted(groups, key=lambda group: group.rank)
     by_name = chosen(ranked, chosen_by)

@@ -38,8 +38,8 @@ _SEEDS_OF_RUNS = (_SEED, r"[-_. ]s(\d+)(?![^-_. /])", r"[-_. ](\d+)$")
 
 
 def read_exports(files: Sequence[Path], columns: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """Return the rows of all files as one table of text, with the columns `name`, `seed` (a whole number) and `value`, and
-    (file, number of the row) as index.
+    """Return the rows of all files as one table of text, with the columns `name`, `seed` (a whole number) and `value`,
+    and (file, number of the row) as index.
 
     Where known, `data`, `metric`, `better` ("lower", "higher" or ""), `unit` and `caveat`, a sentence on a value in
     doubt. An empty value is of a missing run, nan or an infinite one of a run that diverged.
@@ -133,7 +133,7 @@ def _numbers(file: Path, table: pd.DataFrame, name: str) -> "pd.Series[float]":
 
 
 def _named(file: Path, table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with a column `name`. Raises BadTable, with the header as it is, without a column that is needed."""
+    """Return the table with a column `name`. Raises BadTable, with the header as it is, if one is missing."""
     found = table.rename(columns={_name_in(table): "name"})
     missing = [name for name in NEEDED if name not in found]
     if missing and len(table.columns):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from seedstats import pairs, settings
 from seedstats.answers import all_findings, best_groups, caveats, findings, fine_print, headline
@@ -10,7 +10,7 @@ from seedstats.comparison import Comparison
 from seedstats.figures import scores_figure
 from seedstats.finding import p_text
 from seedstats.groups import Group
-from seedstats.page.blocks import Block, Bullets, Cell, Details, Figure, Gallery, Heading, Row, Table, Text
+from seedstats.page.blocks import Block, Bullets, Cell, Details, Figure, Gallery, Heading, Row, Table, Text, folded
 from seedstats.remarks import lost_count
 from seedstats.statistics.best import rank_intervals
 from seedstats.statistics.paired import FEWEST_SEEDS
@@ -51,21 +51,19 @@ class Section:
 
     @property
     def blocks(self) -> list[Block]:
-        """Return the section: the answer, the plot of differences, findings, and below them all else."""
+        """Return the section: the answer, the plot of differences, findings, and folded below them all else."""
         one = self.comparison
         first, *others = self.answers
         every = all_findings(one)
-        blocks: list[Block] = [first, scores_figure(one), *others]
-        blocks += [Details(f"All {len(every)} findings one by one", [Bullets(every)])] if every else []
-        blocks += [self.table, Details("How to read this, and how it was tested", [*map(Text, self.methods)])]
-        blocks += [Details(table.title, [_untitled(table)]) for table in self._tables]
-        blocks += self.tables
-        blocks += [figure for figure in self.figures if not figure.small]
+        below: list[Block] = [Details(f"All {len(every)} findings one by one", [Bullets(every)])] if every else []
+        below += [self.table, Details("How to read this, and how it was tested", [*map(Text, self.methods)])]
+        below += [Details(table.title, [replace(table, title="")]) for table in self._tables]
+        below += [*self.tables, *(figure for figure in self.figures if not figure.small)]
         small = [figure for figure in self.figures if figure.small]
-        blocks += [Heading("What was learned", [Text(self.gallery), Gallery(small)])] if small else []
+        below += [Heading("What was learned", [Text(self.gallery), Gallery(small)])] if small else []
         notes = [*one.notes, *self.notes]
-        blocks += [Details(f"What is missing here, and why: {len(notes)} notes", [Bullets(notes)])] if notes else []
-        return [*blocks, *self.sources]
+        below += [Details(f"What is missing here, and why: {len(notes)} notes", [Bullets(notes)])] if notes else []
+        return [first, scores_figure(one), *others, *folded([*below, *self.sources])]
 
     @property
     def _tables(self) -> list[Table]:
@@ -169,10 +167,6 @@ class Section:
         known = {length for group in one.groups for name, length in group.known if name == one.metric.name}
         lengths = sorted({length for length in known if length is not None} - {one.metric.length or 0})
         return {f"{one.metric.name} at {length}": length for length in lengths}
-
-
-def _untitled(table: Table) -> Table:
-    return Table(**{**vars(table), "title": ""})
 
 
 def file_name(text: str) -> str:

@@ -77,7 +77,7 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
     _require_once(found)
     _require_one(found, text, "unit")
     _require_one(found, text, "better")
-    _require(~reference | (not reference.all()), "seed", text, "is of a reference, as in all rows: nothing to compare")
+    _require(~reference | (not reference.all()), "seed", text, "is a reference's, as all are: nothing to compare")
     shares = found["unit"].str.startswith("of ") & (found["status"] == FINISHED)
     _require(~shares | found["value"].between(0, 1), "value", text, "is no proportion, as the unit says")
     metrics = found["data"] + "\n" + found["metric"]
@@ -191,7 +191,5 @@ def _require_once(table: pd.DataFrame) -> None:
         same = (table[key] == row[key]) | (table[key].isna() & row[key].isna())
         first = int(same.all(axis=1).to_numpy().argmax())
         seed = "without a seed" if np.isnan(row["seed"]) else f"with seed {row['seed']:.0f}"
-        raise BadTable(
-            f"{_row(table.index[first])} and {_row(table.index[second])} are both {row['name']} {seed}, {row['metric']}: "
-            f"a column that tells them apart is missing"
-        )
+        both = f"{_row(table.index[first])} and {_row(table.index[second])} are both {row['name']} {seed}"
+        raise BadTable(f"{both}, {row['metric']}: a column that tells them apart is missing")
