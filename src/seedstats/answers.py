@@ -1,10 +1,9 @@
 """The answers that a page begins with: one line, and at most five findings."""
 
 from seedstats.comparison import Comparison
+from seedstats.effects import confounded, effects_in_words
 from seedstats.finding import BETTER, Equal, Finding, Shown, counted, missing_seeds
-from seedstats.other_text import checkpoint_sentences
 from seedstats.remarks import headline_of_best, lost_sentence, reference_caveats, summary, unfailed_sentence
-from seedstats.settings import confounded, effects_in_words
 from seedstats.statistics.best import BestSet, best_set
 from seedstats.statistics.intervals import CONFIDENCE
 from seedstats.statistics.paired import FEWEST_SEEDS
@@ -70,25 +69,21 @@ def _unknown(one: Comparison) -> str:
 def findings(one: Comparison) -> list[str]:
     """Return what a comparison shows, at most five sentences: differences that are shown first; where there are more, a
     line for each kind."""
-    effects, of_text = effects_in_words(one.setting_effects, one.effect), _on_single_runs(one)
-    texts = [*_one_by_one(one), *effects, *of_text]
+    effects = effects_in_words(one.setting_effects, one.effect)
+    texts = [*_one_by_one(one), *effects]
     if len(texts) > FEW:
         pairs = f"Of all {len(one.pairs)} pairs, {len(one.shown)} are shown to differ."
         short = [*kinds(one), *([pairs] if len(one.pairs) > 1 else [])]
         # Of a single name, settings are all that is asked about.
-        texts = [*effects, *short, *of_text] if len(one.chosen) == 1 else [*short, *effects, *of_text]
+        texts = [*effects, *short] if len(one.chosen) == 1 else [*short, *effects]
     return texts[:FEW]
 
 
 def all_findings(one: Comparison) -> list[str]:
     """Return all findings one by one, if `findings` has them but in short."""
     effects = effects_in_words(one.setting_effects, one.effect)
-    every = [*map(str, one.findings.values()), *pair_sentences(one), *effects, *_on_single_runs(one)]
+    every = [*map(str, one.findings.values()), *pair_sentences(one), *effects]
     return every if set(every) - set(findings(one)) else []
-
-
-def _on_single_runs(one: Comparison) -> list[str]:
-    return checkpoint_sentences(one.base, one.groups, one.differences)
 
 
 def _one_by_one(one: Comparison) -> list[str]:

@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from seedstats.choosing import chosen
+from seedstats.effects import Effect, effects
 from seedstats.errors import BadSetting, suggestion
 from seedstats.finding import Finding, finding
 from seedstats.groups import Group, SeedPlan, groups_of, references_of
 from seedstats.metric import Metric, metric_of
 from seedstats.other_text import text_condition, text_differences
 from seedstats.remarks import looks_sentence, without_baseline
-from seedstats.settings import Effect, chosen, effects
 from seedstats.statistics.best import shown
 from seedstats.statistics.families import one_family, without_claims
 from seedstats.statistics.paired import Difference, paired
@@ -131,10 +132,10 @@ def compare(
     """Compare the groups of a checked table, each kind of data by itself, corrected as one page.
 
     baseline: a name, at the best of its settings, or of those that are given ("NAME scale=32"); by default that of the
-    first row. metric, length: by default those of the first row. better: "lower" or "higher", where the table doesn't say. pairs: each group with the
-    baseline, or all pairs. effect: the difference that matters, in the metric's unit. looks: how often you will look,
-    adding seeds in between. chosen_by: the metric that chooses among the settings of a name, by default the compared
-    one. defaults: of each name, the usual values of settings.
+    first row. metric, length: by default those of the first row. better: "lower" or "higher", where the table doesn't
+    say. pairs: each group with the baseline, or all pairs. effect: the difference that matters, in the metric's unit.
+    looks: how often you will look, adding seeds in between. chosen_by: the metric that chooses among the settings of a
+    name, by default the compared one. defaults: of each name, the usual values of settings.
 
     Returns the comparisons by the name of their data. Raises BadSetting for what no data know, and BadTable for columns
     that can't be settings and without a finished run.

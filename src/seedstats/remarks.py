@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from seedstats.finding import BETTER, WORSE, AllAlike, Equal, Finding
-from seedstats.metric import Metric, places_for
+from seedstats.finding import AllAlike, Equal, Finding
+from seedstats.metric import Metric
 from seedstats.statistics.best import BestSet
-from seedstats.statistics.intervals import Estimate
 from seedstats.statistics.paired import Difference
 from seedstats.statistics.proportions import at_most
 from seedstats.statistics.stretches import FEWEST_BLOCKS
@@ -111,25 +110,6 @@ TOO_ALIKE = "Nothing is known of other text, because too few passages of this on
 TOO_FEW_DOCUMENTS = (
     f"Nothing is known of other text, because the held-out text tells less than {FEWEST_BLOCKS} equally long documents"
 )
-
-
-def checkpoints_sentence(first: str, second: str, difference: Estimate, mean: float, metric: Metric) -> str:
-    """Return the sentence on single runs of two groups, compared on passages of the same text.
-
-    mean: the difference of the compared values.
-    """
-    assert difference.interval is not None
-    by, (low, high) = difference.mean, difference.interval
-    places, unit = places_for(3, by, low, high), f" {metric.short_unit}".rstrip()
-    whose = f"On {difference.n:,} passages of the text, these two runs of {first} and {second}"
-    if low * high > 0 > by * mean:
-        return f"{whose} differ in the other direction ({by:+.{places}f}{unit}): they can't be told apart."
-    verdict = f"can't be told apart: {by:+.{places}f}{unit} [{low:+.{places}f}, {high:+.{places}f}]"
-    if low * high > 0:
-        smaller, larger = sorted((abs(low), abs(high)))
-        verdict = f"differ: {first} is {BETTER if by * metric.sign < 0 else WORSE} by {abs(by):.{places}f}{unit}"
-        verdict += f" [{smaller:.{places}f}, {larger:.{places}f}]"
-    return f"{whose} {verdict}. Another seed may reverse this."
 
 
 def per_cent(share: float) -> str:

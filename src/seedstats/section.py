@@ -4,9 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from seedstats import pairs, settings
+from seedstats import pairs
 from seedstats.answers import all_findings, best_groups, caveats, findings, fine_print, headline
+from seedstats.choosing import choices_table
 from seedstats.comparison import Comparison
+from seedstats.effects import effects_table
 from seedstats.figures import scores_figure
 from seedstats.finding import p_text
 from seedstats.groups import Group
@@ -68,10 +70,8 @@ class Section:
     @property
     def _tables(self) -> list[Table]:
         one = self.comparison
-        found: list[Table | None] = [settings.choices_table(one), pairs.matrix(one)]
-        found += [settings.effects_table(one.setting_effects)] if one.setting_effects else []
-        found += settings.two_way_tables(one.groups, one.defaults) if one.setting_effects else []
-        return [table for table in found if table]
+        choices = choices_table(one.groups, one.chosen, one.chosen_by, one.defaults)
+        return [table for table in (choices, pairs.matrix(one), effects_table(one.setting_effects)) if table]
 
     @property
     def methods(self) -> list[str]:

@@ -11,7 +11,6 @@ from paired_figures import by_seed, differences
 from seedstats.finding import AllAlike, Equal, Incomplete, finding, p_text
 from seedstats.metric import Metric
 from seedstats.remarks import (
-    checkpoints_sentence,
     looks_sentence,
     lost_sentence,
     other_text,
@@ -19,7 +18,7 @@ from seedstats.remarks import (
     summary,
     unfailed_sentence,
 )
-from seedstats.statistics.intervals import Estimate, Interval, StudentT
+from seedstats.statistics.intervals import Interval, StudentT
 from seedstats.statistics.outcomes import SeedOutcomes
 from seedstats.statistics.paired import Difference
 from seedstats.statistics.power import plan_seeds
@@ -279,18 +278,3 @@ def test_groups_that_are_worse_than_references(absolute: float, t5: float, cavea
 def test_a_claim_says_for_which_text_it_holds(over_text: Difference, said: str) -> None:
     """What is shown for other text in the other direction is not shown."""
     assert other_text(BETTER, over_text) == said
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "mean", "verdict"),
-    [
-        (-0.15, -0.05, -0.1, "differ: t5 is better by 0.100 nats [0.050, 0.150]. Another seed may reverse this."),
-        (0.05, 0.15, 0.1, "differ: t5 is worse by 0.100 nats [0.050, 0.150]. Another seed may reverse this."),
-        (-0.15, 0.05, -0.1, "can't be told apart: -0.050 nats [-0.150, +0.050]. Another seed may reverse this."),
-        (-0.15, -0.05, 0.1, "differ in the other direction (-0.100 nats): they can't be told apart."),
-    ],
-)
-def test_two_single_runs_in_words(low: float, high: float, mean: float, verdict: str) -> None:
-    d = Estimate((low + high) / 2, Interval(low, high), 0.2, 40)
-    whose = "On 40 passages of the text, these two runs of t5 and absolute"
-    assert checkpoints_sentence("t5", "absolute", d, mean, NATS) == f"{whose} {verdict}"

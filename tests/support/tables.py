@@ -7,8 +7,8 @@ import pandas as pd
 
 from seedstats.answers import pair_sentences
 from seedstats.comparison import Comparison, compare
+from seedstats.effects import effects_in_words
 from seedstats.finding import Finding
-from seedstats.settings import effects_in_words
 from seedstats.table import checked
 
 LOSS = {"metric": "loss", "unit": "nats per token", "better": "lower"}
