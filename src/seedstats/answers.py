@@ -2,7 +2,7 @@
 
 from seedstats.comparison import Comparison
 from seedstats.effects import confounded, effects_in_words
-from seedstats.finding import BETTER, Equal, Finding, Shown, counted, missing_seeds
+from seedstats.finding import BETTER, Equal, Finding, Shown, counted, ended, missing_seeds
 from seedstats.remarks import headline_of_best, lost_sentence, reference_caveats, summary, unfailed_sentence
 from seedstats.statistics.best import BestSet, best_set
 from seedstats.statistics.intervals import CONFIDENCE
@@ -37,7 +37,7 @@ def _best_known(one: Comparison, best: BestSet) -> str:
         second = next(group.label for group in one.judged if group.label in others)
     found = _between(one, first, second)
     if not isinstance(found, Shown) or found.word != BETTER:
-        return f"{first} is best{f': {found.numbers} from {second}' if found else ''}.{at_best}"
+        return f"{first} is best.{f' Compared with {second}: {found.numbers}.' if found else ''}{at_best}"
     matters = f"{found.effect or 0:g} {one.metric.short_unit}".rstrip()
     small = f", but by less than the {matters} that matters" if found.is_small else ""
     return f"{first} is best{small}: {found.compared}.{at_best}"
@@ -93,11 +93,11 @@ def _one_by_one(one: Comparison) -> list[str]:
 
 
 def caveats(one: Comparison) -> list[str]:
-    """Return what weakens the answers, or is missing for them."""
+    """Return what weakens the answers, or is missing for them, a sentence each."""
     means, planned = {group.label: group.estimate.mean for group in one.judged}, one.planned
     worse = reference_caveats(means, one.references, one.worse_than, one.metric)
     lost = [lost_sentence(name, len(planned.seeds[name]), planned.diverged[name]) for name in planned.lost]
-    return [*one.caveats, *worse, *lost, *confounded(one.groups)]
+    return [*map(ended, (*one.caveats, *worse, *lost, *confounded(one.groups)))]
 
 
 def kinds(one: Comparison) -> list[str]:

@@ -7,7 +7,7 @@
     - {name: NAME, value: 1.88, within: 0.03, source: what has published this value}
 
 NAME is what a report calls a group: a name, and as many settings, " scale=32", as distinguish it from other groups.
-`seedstats.verdict` tests the claims.
+`seedstats.claim_tests` tests the claims.
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from seedstats.finding import AllAlike, Equal, Finding
+from seedstats.finding import AllAlike, Equal, Finding, capital
 from seedstats.metric import Metric
 from seedstats.statistics.best import BestSet
 from seedstats.statistics.paired import Difference
@@ -24,7 +24,7 @@ def summary(findings: Mapping[str, Finding], baseline: str) -> list[str]:
             said = f"{found.word} than {baseline} in every seed, too few to claim it"
         lines.setdefault(said, []).append(label)
     order = sorted(lines.items(), key=lambda item: (item[0].startswith("no "), "equal" in item[0]))
-    texts = [f"{said[0].upper()}{said[1:]} ({len(of)} of {len(findings)}): {', '.join(of)}." for said, of in order]
+    texts = [f"{capital(said)} ({len(of)} of {len(findings)}): {', '.join(of)}." for said, of in order]
     incomplete = [label for label, found in findings.items() if not found.difference.outcomes.complete]
     return texts + ([f"Seeds are missing or diverged: {', '.join(incomplete)}."] if incomplete else [])
 
@@ -53,7 +53,7 @@ def looks_sentence(earlier: Sequence[int]) -> str:
     """Return the caveat on seeds that were planned after comparisons of so many seeds."""
     before = ", then ".join(f"{seeds} seeds" for seeds in earlier)
     return (
-        f"further seeds were planned after a comparison of {before}. Looking again finds more differences by chance, "
+        f"Further seeds were planned after a comparison of {before}. Looking again finds more differences by chance, "
         f"so p-values and intervals are corrected for {1 + len(earlier)} looks"
     )
 
@@ -104,11 +104,13 @@ def other_text(over_seeds: Difference, over_text: Difference) -> str:
 
 
 OTHER_WEIGHTS = (
-    "Nothing is known of other text, because its passages were measured on another checkpoint than the one compared"
+    "Nothing is known of other text, because the passages of this one were measured with another checkpoint than the "
+    "one compared"
 )
 TOO_ALIKE = "Nothing is known of other text, because too few passages of this one are independent"
 TOO_FEW_DOCUMENTS = (
-    f"Nothing is known of other text, because the held-out text tells less than {FEWEST_BLOCKS} equally long documents"
+    "Nothing is known of other text, because its held-out documents tell less than "
+    f"{FEWEST_BLOCKS} of equal length would"
 )
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from seedstats.answers import headline
 from seedstats.comparison import Comparison
+from seedstats.finding import ended
 from seedstats.page.blocks import Block, Bullets, Code, Details, Figure, Gallery, Heading, Text, folded
 from seedstats.page.files import write_report
 from seedstats.section import Section, file_name
@@ -35,7 +36,7 @@ class Report:
         """Return the page."""
         names: set[str] = set()
         command: list[Block] = [Details("Command of this page", [Code(self.command)])] if self.command else []
-        left_out = folded([Heading("Left out", [Bullets(self.left_out)])]) if self.left_out else []
+        left_out = folded([Heading("Left out", [Bullets([*map(ended, self.left_out)])])]) if self.left_out else []
         across = folded([_named(block, "", names) for block in self.across])
         if len(self.sections) == 1:
             blocks = [_named(block, "", names) for block in self.sections[0].blocks]

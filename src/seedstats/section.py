@@ -10,7 +10,7 @@ from seedstats.choosing import choices_table
 from seedstats.comparison import Comparison
 from seedstats.effects import effects_table
 from seedstats.figures import scores_figure
-from seedstats.finding import p_text
+from seedstats.finding import ended, p_text
 from seedstats.groups import Group
 from seedstats.page.blocks import Block, Bullets, Cell, Details, Figure, Gallery, Heading, Row, Table, Text, folded
 from seedstats.remarks import lost_count
@@ -47,7 +47,7 @@ class Section:
     def answers(self) -> list[Block]:
         """Return the answer in one line, the findings, and what weakens them."""
         one = self.comparison
-        weak = [*caveats(one), *self.caveats]
+        weak = [*caveats(one), *map(ended, self.caveats)]
         lists = [Bullets(findings(one), "answer"), Bullets(weak, "caveat")]
         return [Text(headline(one), large=True), *(block for block in lists if block.items)]
 
@@ -63,7 +63,7 @@ class Section:
         below += [*self.tables, *(figure for figure in self.figures if not figure.small)]
         small = [figure for figure in self.figures if figure.small]
         below += [Heading("What was learned", [Text(self.gallery), Gallery(small)])] if small else []
-        notes = [*one.notes, *self.notes]
+        notes = [*map(ended, (*one.notes, *self.notes))]
         below += [Details(f"What is missing here, and why: {len(notes)} notes", [Bullets(notes)])] if notes else []
         return [first, scores_figure(one), *others, *folded([*below, *self.sources])]
 

@@ -49,7 +49,7 @@ def test_caveats_stand_with_the_answers(tmp_path: Path, capsys: pytest.CaptureFi
     assert "caveat: " not in capsys.readouterr().out
     change_summary(tmp_path / "t5-seed2", device="cuda:0")
     report_of(tmp_path)
-    caveat = "several devices: cpu (x86_64), cuda:0; times can't be compared, and losses differ by rounding"
+    caveat = "several devices: cpu (x86_64), cuda:0; times can't be compared, and losses differ by rounding."
     screen = capsys.readouterr().out.splitlines()
     answer = next(number for number, line in enumerate(screen) if line.startswith("- t5 is better"))
     assert f"  caveat: {caveat}" in screen[answer:]

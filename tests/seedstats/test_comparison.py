@@ -145,7 +145,7 @@ def test_planned_looks_cost_as_much_as_unplanned_ones() -> None:
     assert said(planned) == said(unplanned) != said(once)
     assert planned.differences["mine"].p_value == pytest.approx(2 * once.differences["mine"].p_value)
     assert caveats(planned) == []
-    assert caveats(unplanned)[0].startswith("further seeds were planned after a comparison of 3 seeds. Looking again")
+    assert caveats(unplanned)[0].startswith("Further seeds were planned after a comparison of 3 seeds. Looking again")
 
 
 def test_a_table_without_a_finished_run() -> None:
@@ -158,9 +158,9 @@ def test_caveats_of_runs_stand_once_and_those_of_references_are_no_caveats_of_gr
     table = rows(losses(absolute=0.0, t5=-0.5)).assign(caveat=["", "short text\nother device", *["short text"] * 8])
     worse = reference("bigram model", 3.8, caveat="hardly trained")
     easy = reference("unigram model", 9.0)
-    assert caveats(compared(table, easy)) == ["short text", "other device"]
+    assert caveats(compared(table, easy)) == ["short text.", "other device."]
     one = compared(table, worse, easy)
-    assert caveats(one)[2:] == ["absolute is worse than the bigram model (3.8000): hardly trained"]
+    assert caveats(one)[2:] == ["absolute is worse than the bigram model (3.8000): hardly trained."]
     assert [group.label for group in one.groups] == ["t5", "absolute"]
     assert one.comparisons == 1
     assert Section("text", one).table.foot == [

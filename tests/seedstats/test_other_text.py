@@ -82,7 +82,7 @@ def test_the_same_difference_everywhere_is_no_certainty() -> None:
     [
         (drawn(0.05, FEWEST_BLOCKS - 1), {}, "because too few passages of this one are independent."),
         (drawn(0.05, 12), {"documents": [1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9]},
-         "because the held-out text tells less than 10 equally long documents."),
+         "because its held-out documents tell less than 10 of equal length would."),
     ],
 )  # fmt: skip
 def test_a_short_text_says_nothing_of_other_text(values: Values, more: dict[str, Any], said_of_text: str) -> None:
@@ -96,7 +96,7 @@ def test_passages_of_another_checkpoint_say_nothing_of_other_text() -> None:
     best = whole.assign(metric="best loss")
     assert claim(compared(whole, best, passages)).endswith(EITHER)
     later = best.assign(value=[str(float(value) - 0.01) for value in best["value"]])
-    assert claim(compared(whole, later, passages)).endswith("measured on another checkpoint than the one compared.")
+    assert claim(compared(whole, later, passages)).endswith("measured with another checkpoint than the one compared.")
 
 
 def test_documents_are_what_is_drawn_of_a_text() -> None:

@@ -39,7 +39,7 @@ def uneven_speed(one: Comparison) -> list[str]:
     uneven = [label for label, (slowest, fastest) in ranges.items() if fastest > _UNEVEN * slowest]
     percent = f"{100 * (_UNEVEN - 1):.0f} %"
     return (
-        [f"speeds can't be compared: seeds of {', '.join(uneven)} differ in theirs by more than {percent}"]
+        [f"Speeds can't be compared: seeds of {', '.join(uneven)} differ in theirs by more than {percent}"]
         if uneven
         else []
     )

@@ -110,7 +110,7 @@ def still_falling(one: Comparison) -> list[str]:
         d, fall = one.differences.get(group.label), group.mean("late_fall")
         if d and d.significant and fall is not None and fall > abs(d.mean or 0.0):
             found.append(f"{group.label} (by {fall:.2g})")
-    in_which = "the loss still fell by more than the difference in the last tenth of the steps"
+    in_which = "The loss still fell by more than the difference in the last tenth of the steps"
     return [f"{in_which}: {', '.join(found)}"] if found else []
 
 
