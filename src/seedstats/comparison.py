@@ -144,8 +144,8 @@ def compare(
     found: dict[str, Comparison] = {}
     refused: dict[str, list[BadSetting]] = {}
     for name, rows in table.groupby("data", sort=False):
-        usual = {"better": better, "pairs": pairs, "effect": effect, "defaults": defaults or {}}
-        found[str(name)], refused[str(name)] = _compare_data(rows, asked, usual)
+        usual = {"all_pairs": pairs == "all", "effect": effect, "defaults": defaults or {}}
+        found[str(name)], refused[str(name)] = _compare_data(rows, asked, better, usual)
     for option in asked:
         errors = [error for of_data in refused.values() for error in of_data if error.option == option]
         if len(errors) == len(found):
@@ -156,41 +156,35 @@ def compare(
 
 
 def _compare_data(
-    rows: pd.DataFrame, asked: Mapping[str, Any], usual: Mapping[str, Any]
+    rows: pd.DataFrame, asked: Mapping[str, Any], better: str | None, usual: Mapping[str, Any]
 ) -> tuple[Comparison, list[BadSetting]]:
-    """Compare the rows of one kind of data. What is asked and these data don't know is taken as usual, and the errors
-    are returned."""
+    """Compare the rows of one kind of data, each pair by itself. What is asked and these data don't know is taken as
+    usual, and the errors are returned."""
     try:
-        metric = metric_of(rows, asked["metric"], asked["length"], usual["better"])
+        metric = metric_of(rows, asked["metric"], asked["length"], better)
         groups, planned = groups_of(rows, metric)
-        of_rows = rows.loc[(rows["metric"] == metric.name) & rows["seed"].notna(), "caveat"].unique()
-        caveats = list(dict.fromkeys(line for cell in of_rows for line in cell.splitlines()))
-        compared = compare_groups(
-            groups, planned, asked["baseline"], usual["pairs"] == "all", asked["chosen_by"], usual["defaults"]
-        )
-        references, worse = references_of(rows, metric)
-        more = {"effect": usual["effect"], "references": references, "worse_than": worse}
-        return replace(compared, caveats=[*caveats, *compared.caveats], **more), []
+        one = _compare_groups(groups, planned, asked["baseline"], asked["chosen_by"], **usual)
     except BadSetting as error:
         if asked.get(error.option) is None:
             raise
-        comparison, errors = _compare_data(rows, {**asked, error.option: None}, usual)
+        comparison, errors = _compare_data(rows, {**asked, error.option: None}, better, usual)
         return comparison, [error, *errors]
+    of_rows = rows.loc[(rows["metric"] == metric.name) & rows["seed"].notna(), "caveat"].unique()
+    caveats = list(dict.fromkeys(line for cell in of_rows for line in cell.splitlines()))
+    references, worse = references_of(rows, metric)
+    return replace(one, caveats=[*caveats, *one.caveats], references=references, worse_than=worse), []
 
 
-def compare_groups(
+def _compare_groups(
     groups: Sequence[Group],
     planned: SeedPlan,
-    baseline: str | None = None,
-    all_pairs: bool = False,
-    chosen_by: str | None = None,
-    defaults: Defaults | None = None,
+    baseline: str | None,
+    chosen_by: str | None,
+    *,
+    all_pairs: bool,
+    effect: float | None,
+    defaults: Defaults,
 ) -> Comparison:
-    """Compare groups with the baseline, or all with each other, each pair by itself.
-
-    By default the baseline is the first name. Where names are compared that have several settings, it is the best of
-    the groups that are named so, as for the others.
-    """
     ranked = sorted(groups, key=lambda group: group.rank)
     by_name = chosen(ranked, chosen_by)
     in_grids = 1 < len(by_name) < len(groups)
@@ -198,8 +192,8 @@ def compare_groups(
     # The best of several is compared with the others as if each of them had been the baseline.
     candidates = named if in_grids else named[:1]
     base = chosen(candidates, chosen_by)[named[0].name].label
-    labels, outcomes = [group.label for group in ranked], {group.label: group.outcomes for group in ranked}
-    pairs = list(combinations(labels, 2) if all_pairs else ((label, base) for label in labels if label != base))
+    outcomes = {group.label: group.outcomes for group in ranked}
+    pairs = list(combinations(outcomes, 2) if all_pairs else ((label, base) for label in outcomes if label != base))
     tested = paired(
         {(first, second): (outcomes[first], outcomes[second]) for first, second in pairs},
         proportion=groups[0].metric.is_proportion,
@@ -208,7 +202,6 @@ def compare_groups(
     )
     if planned.before and baseline is None and not all_pairs:
         tested = without_claims(tested, without_baseline(planned.before))
-    weak = [looks_sentence(planned.earlier)] if planned.earlier else []
     return Comparison(
         groups[0].metric,
         ranked,
@@ -216,12 +209,13 @@ def compare_groups(
         tested,
         all_pairs,
         planned,
-        weak,
-        setting_effects=effects(ranked, base, planned, tested, defaults or {}),
+        [looks_sentence(planned.earlier)] if planned.earlier else [],
+        effect,
+        setting_effects=effects(ranked, base, planned, tested, defaults),
         chosen=[group.label for group in by_name.values()],
         chosen_by=chosen_by or groups[0].metric.title,
         candidates=len(candidates),
-        defaults=defaults or {},
+        defaults=defaults,
     )
 
 

@@ -59,8 +59,9 @@ class Section:
         every = all_findings(one)
         below: list[Block] = [Details(f"All {len(every)} findings one by one", [Bullets(every)])] if every else []
         below += [self.table, Details("How to read this, and how it was tested", [*map(Text, self.methods)])]
-        below += [Details(table.title, [replace(table, title="")]) for table in self._tables]
-        below += [*self.tables, *(figure for figure in self.figures if not figure.small)]
+        for block in (*self._tables, *self.tables):
+            below.append(Details(block.title, [replace(block, title="")]) if isinstance(block, Table) else block)
+        below += [figure for figure in self.figures if not figure.small]
         small = [figure for figure in self.figures if figure.small]
         below += [Heading("What was learned", [Text(self.gallery), Gallery(small)])] if small else []
         notes = [*map(ended, (*one.notes, *self.notes))]

@@ -169,7 +169,7 @@ def test_caveats_of_runs_stand_once_and_those_of_references_are_no_caveats_of_gr
     at_20, at_40 = (reference("chance", 0.5, SHARE, length=length) for length in (20, 40))
     shares = rows({"absolute": BASE, "shaw": SHAW}, SHARE, length=20)
     assert compared(at_40, shares).references == {}
-    assert caveats(compared(at_20, shares)) == ["absolute is worse than the chance (0.500)"]
+    assert caveats(compared(at_20, shares)) == ["absolute is worse than the chance (0.500)."]
 
 
 # Names of groups

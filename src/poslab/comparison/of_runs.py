@@ -30,7 +30,7 @@ from poslab.runs.load import LeftOut, Run, read_runs
 from poslab.runs.plan import PLAN, PlannedGroup, read_plan
 from poslab.runs.table import RunTable, run_table
 from seedstats.comparison import Comparison
-from seedstats.page.blocks import Block, Details
+from seedstats.page.blocks import Block
 from seedstats.page.terminal import clock
 from seedstats.section import Section
 
@@ -49,10 +49,6 @@ class RunResults(Results):
     runs: Mapping[str, Run] = field(default_factory=dict)
     evaluations: Mapping[Path, Evaluation] = field(default_factory=dict)
     unmeasured: Mapping[Path, str] = field(default_factory=dict)
-
-    @property
-    def incomplete(self) -> bool:
-        return bool(self.missing)
 
     @property
     def missing(self) -> list[Run]:
@@ -101,7 +97,7 @@ class RunResults(Results):
             base,
             about=f"{base.about} Training ended at length {trained}.".lstrip() if task else base.about,
             columns=base.columns if task else {**base.columns, **_beyond(evaluations)},
-            tables=[*base.tables, *([Details(memory.title, [replace(memory, title="")])] if memory else []), *errors],
+            tables=[*base.tables, *([memory] if memory else []), *errors],
             figures=of_losses + of_models,
             gallery=f"In each scheme's run of the median {one.metric.name}.",
             notes=[*unmeasured, *without_curves, *not_drawn, *without_answers],

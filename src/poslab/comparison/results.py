@@ -16,7 +16,7 @@ from poslab.errors import SettingError, UserError, as_typed
 from poslab.metric import BEST_VALIDATION_LOSS, LAST_VALIDATION_LOSS, LOSS, TEST_LOSS
 from seedstats.comparison import Comparison, compare
 from seedstats.errors import BadSetting, BadTable
-from seedstats.page.blocks import Block, Details
+from seedstats.page.blocks import Block
 from seedstats.section import Section
 from seedstats.table import read_table
 
@@ -46,13 +46,13 @@ class Results:
             about=_ABOUT.get(one.metric.name, ""),
             caveats=[*still_falling(one), *uneven_speed(one)],
             columns=cost_columns(one),
-            tables=[Details(solved.title, [solved])] if solved else [],
+            tables=[solved] if solved else [],
         )
 
     @property
-    def incomplete(self) -> bool:
-        """Return whether something is missing that can be measured."""
-        return False
+    def missing(self) -> Sequence[object]:
+        """Return the runs of which something is missing that can be measured."""
+        return ()
 
     def measured(self) -> "Results":
         """Return the results with what is missing measured, as far as it can be."""
