@@ -12,11 +12,9 @@ import pandas as pd
 from seedstats.choosing import chosen
 from seedstats.effects import Effect, effects
 from seedstats.errors import BadSetting, suggestion
-from seedstats.finding import Finding, finding
 from seedstats.groups import Group, SeedPlan, groups_of, references_of
 from seedstats.metric import Metric, metric_of
-from seedstats.other_text import text_condition, text_differences
-from seedstats.remarks import looks_sentence, without_baseline
+from seedstats.other_text import text_differences
 from seedstats.statistics.best import shown
 from seedstats.statistics.families import one_family, without_claims
 from seedstats.statistics.paired import Difference, paired
@@ -95,25 +93,9 @@ class Comparison:
         return text_differences(self.base, self.groups, self.differences)
 
     @cached_property
-    def findings(self) -> dict[str, Finding]:
-        """Return by label how each other group compares with the baseline, from the best to the worst."""
-        others = [group for group in self.groups if group.label != self.baseline]
-        return {group.label: self.finding_on(group, self.base, self.differences[group.label]) for group in others}
-
-    @cached_property
     def shown(self) -> list[tuple[str, str]]:
         """Return the tested pairs that are shown to differ, as (better, worse)."""
         return shown(self.tested, lower=not self.metric.higher_is_better)
-
-    def finding_on(self, first: Group, second: Group, d: Difference) -> Finding:
-        """Return the finding on two groups, with its condition."""
-        condition = ""
-        if second.label == self.baseline and d.significant and d.outcomes.complete:
-            condition = text_condition(first, second, d, self.over_text.get(first.label))
-        values = {*first.values.values(), *second.values.values()}
-        if self.metric.is_proportion and len(values) == 1:
-            condition = f"Both have {self.metric.text(values.pop())} in all seeds"  # 0, or 1, as a rule
-        return finding(first.label, second.label, d, self.metric, self.effect, condition)
 
 
 def compare(
@@ -201,7 +183,9 @@ def _compare_groups(
         groups=planned.groups,
     )
     if planned.before and baseline is None and not all_pairs:
-        tested = without_claims(tested, without_baseline(planned.before))
+        have = "has" if len(planned.before) == 1 else "have"
+        why = f"the baseline would be {' or '.join(planned.before)}, which {have} no finished run"
+        tested = without_claims(tested, why)
     return Comparison(
         groups[0].metric,
         ranked,
@@ -209,13 +193,22 @@ def _compare_groups(
         tested,
         all_pairs,
         planned,
-        [looks_sentence(planned.earlier)] if planned.earlier else [],
+        [_looked(planned.earlier)] if planned.earlier else [],
         effect,
         setting_effects=effects(ranked, base, planned, tested, defaults),
         chosen=[group.label for group in by_name.values()],
         chosen_by=chosen_by or groups[0].metric.title,
         candidates=len(candidates),
         defaults=defaults,
+    )
+
+
+def _looked(earlier: Sequence[int]) -> str:
+    """Return the caveat on seeds that were planned after comparisons of so many seeds."""
+    before = ", then ".join(f"{seeds} seeds" for seeds in earlier)
+    return (
+        f"Further seeds were planned after a comparison of {before}. Looking again finds more differences by chance, "
+        f"so p-values and intervals are corrected for {1 + len(earlier)} looks"
     )
 
 

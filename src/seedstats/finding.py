@@ -1,4 +1,4 @@
-"""Findings on two groups, with their numbers, and the words for them; `remarks` has those of all groups together.
+"""Findings on two groups, with their numbers, and the words for them; `answers` has those of all groups.
 
 A finding says what is shown, the number with its interval, whether that is more than what matters, and one condition.
 It claims no more than its corrected p-value or interval allows.

@@ -72,6 +72,10 @@ class Metric:
         return next((d for d in range(fewest, 12) if len({round(x, d) for x in told_apart}) == len(told_apart)), 12)
 
 
+def per_cent(share: float) -> str:
+    return f"{share:.0%}".replace("%", " %")
+
+
 def fixed(value: float, places: int, sign: str = "") -> str:
     """Return a number with so many decimals, or with two digits where it would look like 0."""
     return f"{value:{sign}.{places}f}" if value == 0 or round(value, places) else f"{value:{sign}.1e}"

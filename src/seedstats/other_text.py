@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 
 from seedstats.groups import Group
-from seedstats.remarks import OTHER_WEIGHTS, TOO_ALIKE, TOO_FEW_DOCUMENTS, other_text
 from seedstats.statistics.families import holm
 from seedstats.statistics.paired import FEWEST_SEEDS, Difference
-from seedstats.statistics.stretches import seeds_and_text
+from seedstats.statistics.stretches import FEWEST_BLOCKS, seeds_and_text
 
 _ROUNDING = 2e-5  # nats: losses of tokens are kept with five decimals
 
@@ -54,12 +53,17 @@ def text_condition(group: Group, base: Group, over_seeds: Difference, over_text:
     """Return whether a claim on a group and the baseline holds for other text, if passages of it are known."""
     known = [stretches_of(of) for of in (group, base)]
     if over_text is not None:
-        return other_text(over_seeds, over_text)
+        if over_text.significant and (over_text.mean or 0) * (over_seeds.mean or 0) > 0:
+            return "It holds for new seeds and for other text of this corpus"
+        return "It holds for new seeds on this text; for other text it is not shown"
     if not (group.stretches and base.stretches):
         return ""
+    why = "too few passages of this one are independent"
     if any(of is None for of in known):
-        return OTHER_WEIGHTS
-    return TOO_FEW_DOCUMENTS if any(map(_documents, known)) else TOO_ALIKE
+        why = "the passages of this one were measured with another checkpoint than the one compared"
+    elif any(map(_documents, known)):
+        why = f"its held-out documents tell less than {FEWEST_BLOCKS} of equal length would"
+    return f"Nothing is known of other text, because {why}"
 
 
 def _differences(first: pd.DataFrame | None, second: pd.DataFrame | None) -> pd.DataFrame | None:

@@ -13,7 +13,6 @@ from seedstats.figures import scores_figure
 from seedstats.finding import ended, p_text
 from seedstats.groups import Group
 from seedstats.page.blocks import Block, Bullets, Cell, Details, Figure, Gallery, Heading, Row, Table, Text, folded
-from seedstats.remarks import lost_count
 from seedstats.statistics.best import rank_intervals
 from seedstats.statistics.paired import FEWEST_SEEDS
 
@@ -122,7 +121,11 @@ class Section:
         columns = [*each, *compared, *others]
         groups = [("each by itself", 4), (f"difference from {one.baseline}", len(compared))]
         groups += [("further", len(others))] if others else []
-        lost = [[name, lost_count(len(planned.seeds[name]), planned.diverged[name]), "n/a"] for name in planned.lost]
+        lost = []
+        for name, diverged in ((name, planned.diverged[name]) for name in planned.lost):
+            counts = (diverged, "diverged"), (len(planned.seeds[name]) - diverged, "missing")
+            parts = ", ".join(f"{count} {word}" for count, word in counts if count)
+            lost.append([name, f"0 ({parts})" if parts else "0", "n/a"])
         ascending = sorted(one.references.items(), key=lambda item: one.metric.sign * item[1])
         lost += [[f"({name})", "", one.metric.text(value)] for name, value in ascending]
         return Table(

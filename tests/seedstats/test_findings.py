@@ -7,17 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paired_figures import by_seed, differences
+from tables import compared, losses, rows
 
+from seedstats.answers import lost_sentence, reference_caveats, summary
 from seedstats.finding import AllAlike, Equal, Incomplete, finding, p_text
 from seedstats.metric import Metric
-from seedstats.remarks import (
-    looks_sentence,
-    lost_sentence,
-    other_text,
-    reference_caveats,
-    summary,
-    unfailed_sentence,
-)
+from seedstats.other_text import text_condition
 from seedstats.statistics.intervals import Interval, StudentT
 from seedstats.statistics.outcomes import SeedOutcomes
 from seedstats.statistics.paired import Difference
@@ -235,12 +230,9 @@ def test_a_line_for_each_kind_of_finding() -> None:
 
 
 def test_what_no_test_of_these_seeds_knows() -> None:
-    assert unfailed_sentence(5) == "No run of 5 seeds diverged. Even so, up to 45 % of further seeds may (95 % limit)."
-    assert lost_sentence("t5", 0, 0) == "t5 has no such value."
-    assert lost_sentence("t5", 5, 2) == "t5 has no finished run: 2 of 5 seeds diverged, 3 of 5 seeds are missing."
-    assert lost_sentence("t5", 5, 5) == "t5 has no finished run: 5 of 5 seeds diverged."
-    assert looks_sentence([3, 5]).startswith("Further seeds were planned after a comparison of 3 seeds, then 5 seeds. ")
-    assert looks_sentence([3, 5]).endswith("corrected for 3 looks")
+    assert lost_sentence("t5", 0, 0) == "t5 has no such value"
+    assert lost_sentence("t5", 5, 2) == "t5 has no finished run: 2 of 5 seeds diverged, 3 of 5 seeds are missing"
+    assert lost_sentence("t5", 5, 5) == "t5 has no finished run: 5 of 5 seeds diverged"
 
 
 @pytest.mark.parametrize(
@@ -279,4 +271,5 @@ def test_groups_that_are_worse_than_references(absolute: float, t5: float, cavea
 )
 def test_a_claim_says_for_which_text_it_holds(over_text: Difference, said: str) -> None:
     """What is shown for other text in the other direction is not shown."""
-    assert other_text(BETTER, over_text) == said
+    group = compared(rows(losses(absolute=0.0))).base
+    assert text_condition(group, group, BETTER, over_text) == said
