@@ -23,7 +23,7 @@ from typing import Any
 
 import pandas as pd
 
-from seedstats.errors import BadTable
+from seedstats.errors import BadTable, NoColumn
 
 Opened = Sequence[tuple[Path, Any]]  # files with their content: JSON, or a table of text
 Rows = Iterable[Mapping[str, str]]
@@ -137,7 +137,7 @@ def _named(file: Path, table: pd.DataFrame) -> pd.DataFrame:
     found = table.rename(columns={_name_in(table): "name"})
     missing = [name for name in NEEDED if name not in found]
     if missing and len(table.columns):
-        raise BadTable(f"{file}: has no column {' and no column '.join(missing)}; it has {', '.join(table)}")
+        raise NoColumn(f"{file}: has no column {' and no column '.join(missing)}; it has {', '.join(table)}")
     return found
 
 
@@ -153,7 +153,7 @@ def _chosen(file: Path, table: pd.DataFrame, columns: Mapping[str, str]) -> pd.D
     roles = {role: usual[role] for role in _ROLES if role in ("name", "seed", *columns, *table)}
     for name in (*roles.values(), *values, *settings):
         if name not in table:
-            raise BadTable(f"{file}: has no column {name}; it has {', '.join(table)}")
+            raise NoColumn(f"{file}: has no column {name}; it has {', '.join(table)}")
     if len(values) > 1 and "metric" in roles:
         raise BadTable(f"{file}: column {roles['metric']} names the metric, so that only one column can be the value")
     for name in (roles["seed"], *values):
