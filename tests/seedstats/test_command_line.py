@@ -95,7 +95,8 @@ TWO = "name,seed,value,better\na,1,4.0,lower\nb,1,4.1,lower\n"
     [
         (None, "", "[Errno 2] No such file or directory: '{file}'"),
         ("", "", "{file}: has no rows"),
-        ("name,seed,loss\na,1,4.0\n", "", "{file}: has no column value; it has name, seed, loss (value=COLUMN says which one is meant; see --help)"),
+        ("name,seed,loss\na,1,4.0\n", "",
+         "{file}: has no column value; it has name, seed, loss (value=COLUMN says which one is meant; see --help)"),
         ("name,seed,value,t\na,1,4.0,8.1\na,2,4.1,8.2\nb,1,3.9,8.3\nb,2,4.0,8.4\n", "better=lower",
          "column t: nearly every row has a value of its own, so it can't be a setting; leave it out"),
         ("name,seed,value\na,1,nan\nb,1,\n", "better=lower",
