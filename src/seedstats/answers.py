@@ -106,19 +106,18 @@ def best_groups(one: Comparison) -> BestSet | None:
 
 
 def findings(one: Comparison) -> list[str]:
-    """Return what a comparison shows, at most five sentences: differences that are shown first; where there are more, a
-    line for each kind."""
+    """Return what a comparison shows, at most five sentences: differences that are shown first; where there are more on
+    groups, a line for each kind."""
     effects = effects_in_words(one.setting_effects, one.effect)
     on_groups, judged = on_baseline(one), {group.label for group in one.judged}
     of_judged = {label: found for label, found in on_groups.items() if label in judged}
     ordered = sorted(of_judged.values(), key=lambda found: not isinstance(found, Shown | Equal))
-    texts = [*map(str, ordered), *pair_sentences(one), *effects]
-    if len(texts) > FEW:
+    texts = [*map(str, ordered), *pair_sentences(one)]
+    if len(texts) > FEW or (len(one.chosen) == 1 and len(texts) + len(effects) > FEW):
         pairs = f"Of all {len(one.pairs)} pairs, {len(one.shown)} are shown to differ."
-        short = [*summary(of_judged, one.baseline), *([pairs] if len(one.pairs) > 1 else [])]
-        # Of a single name, settings are all that is asked about.
-        texts = [*effects, *short] if len(one.chosen) == 1 else [*short, *effects]
-    return texts[:FEW]
+        texts = [*summary(of_judged, one.baseline), *([pairs] if len(one.pairs) > 1 else [])]
+    # Of a single name, settings are all that is asked about.
+    return [*effects, *texts][:FEW] if len(one.chosen) == 1 else [*texts, *effects][:FEW]
 
 
 def all_findings(one: Comparison) -> list[str]:
