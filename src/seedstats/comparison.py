@@ -145,7 +145,7 @@ def _compare_data(
     try:
         metric = metric_of(rows, asked["metric"], asked["length"], better)
         groups, planned = groups_of(rows, metric)
-        one = _compare_groups(groups, planned, asked["baseline"], asked["chosen_by"], **usual)
+        one = compare_groups(groups, planned, asked["baseline"], asked["chosen_by"], **usual)
     except BadSetting as error:
         if asked.get(error.option) is None:
             raise
@@ -157,7 +157,7 @@ def _compare_data(
     return replace(one, caveats=[*caveats, *one.caveats], references=references, worse_than=worse), []
 
 
-def _compare_groups(
+def compare_groups(
     groups: Sequence[Group],
     planned: SeedPlan,
     baseline: str | None,
@@ -167,6 +167,8 @@ def _compare_groups(
     effect: float | None,
     defaults: Defaults,
 ) -> Comparison:
+    """Compare groups with the baseline, or all with each other, each pair by itself; the arguments are those of
+    `compare`."""
     ranked = sorted(groups, key=lambda group: group.rank)
     by_name = chosen(ranked, chosen_by)
     in_grids = 1 < len(by_name) < len(groups)
