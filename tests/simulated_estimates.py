@@ -16,6 +16,7 @@ import numpy as np
 from scipy import signal, special, stats
 
 from seedstats.statistics.best import best_set, rank_intervals
+from seedstats.statistics.best import shown as claimed
 from seedstats.statistics.counts import TwoCounts
 from seedstats.statistics.families import holm, one_family
 from seedstats.statistics.paired import Difference, paired
@@ -164,10 +165,16 @@ def best_solver_kept(solve: Sequence[float], count: int, n: int) -> tuple[float,
 
 
 def _kept(figures: Array, best: Array, **kind: bool) -> tuple[float, float]:
-    """Return `best_kept` of figures (sweeps, schemes, seeds). best: which of the schemes are (schemes,)."""
+    """Return `best_kept` of figures (sweeps, schemes, seeds), beside the claims of a page against the first scheme.
+
+    best: which of the schemes are (schemes,).
+    """
     kept = np.zeros(len(best))
     for sweep in figures.tolist():
-        members = best_set({str(scheme): dict(enumerate(of)) for scheme, of in enumerate(sweep)}, **kind).members
+        groups = {str(scheme): dict(enumerate(of)) for scheme, of in enumerate(sweep)}
+        pairs = {(name, "0"): (groups[name], groups["0"]) for name in groups if name != "0"}
+        (page,) = one_family([paired(pairs, proportion=kind.get("proportion", False))])
+        members = best_set(groups, claimed(page, lower=kind.get("lower", True)), **kind).members
         kept[[int(name) for name in members]] += 1
     return float(kept[best].min() / len(figures)), float(kept.sum() / len(figures))
 

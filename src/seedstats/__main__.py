@@ -1,11 +1,12 @@
 """Compare results over seeds from the command line: `python -m seedstats results.csv better=lower`."""
 
+import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
-from seedstats.errors import BadSetting, BadTable, suggestion
+from seedstats.errors import BadSetting, BadTable, NoColumn, suggestion
 from seedstats.page import terminal
 
 _HELP = """Which is best, by how much, how sure: a table of results over seeds becomes answers and a page.
@@ -18,7 +19,7 @@ Files: csv, also Excel's and .gz, or Parquet; exports of wandb, TensorBoard, lm-
 pytest-benchmark. A row has a name, a seed and a value; any other column is a setting.
 
     better=lower|higher     which values are better, where the table has no column of that name
-    baseline=NAME           what the others are compared with; else the first row's
+    baseline=NAME           what the others are compared with, at its best setting; else the first row's
     effect=NUMBER           the difference that matters
     pairs=all               compares all pairs, not each with the baseline
     metric=NAME length=N    what is compared, where the table has several; else the first row's
@@ -30,22 +31,8 @@ pytest-benchmark. A row has a name, a seed and a value; any other column is a se
                             value=A,B reads two metrics, and columns that nobody names are then ignored"""
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What stands on the command line beside the files."""
-
-    better: str | None = None
-    baseline: str | None = None
-    effect: float | None = None
-    pairs: str = "baseline"
-    metric: str | None = None
-    length: int | None = None
-    chosen_by: str | None = None
-    looks: int = 1
-    claims: str | None = None
-    out: str | None = None
-
-
+_SETTINGS = ("better", "baseline", "effect", "pairs", "metric", "length", "chosen_by", "looks")  # of `compare`
+_FILES = ("claims", "out")
 _COLUMNS = ("name", "seed", "value", "settings", "data", "unit", "status")
 _NUMBERS = {"effect": float, "length": int, "looks": int}
 _CHOICES = {"better": ("lower", "higher"), "pairs": ("baseline", "all")}
@@ -58,16 +45,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_HELP)
         return 0
     try:
-        print(f"\nreport  {_compared(given)}")
+        print(f"\nreport  {_compared(given)}", flush=True)
+    except BrokenPipeError:  # because `| head` has closed it; the page is written by then
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
     except (BadTable, BadSetting, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        hint = " (value=COLUMN says which one is meant; see --help)" if isinstance(error, NoColumn) else ""
+        print(f"error: {error}{hint}", file=sys.stderr)
         return 2
     return 0
 
 
 def _compared(arguments: Sequence[str]) -> Path:
     """Compare the files, print the answers, and return the page's path."""
-    files, asked, columns = _parsed(arguments)
+    files, settings, columns = _parsed(arguments)
+    claims_file, out = (settings.pop(name, None) for name in _FILES)
     # Late, so that help and wrong settings are answered before pandas, scipy and matplotlib are loaded.
     from seedstats.claims import read_claims
     from seedstats.comparison import compare
@@ -78,9 +69,8 @@ def _compared(arguments: Sequence[str]) -> Path:
     from seedstats.verdict import verdicts
 
     table = read_table(*files, columns=columns)
-    claims = read_claims(asked.claims) if asked.claims else []
-    names = ("baseline", "metric", "length", "better", "pairs", "effect", "looks", "chosen_by")
-    found = compare(table, **{name: getattr(asked, name) for name in names})
+    claims = read_claims(claims_file) if claims_file else []
+    found = compare(table, **settings)
     sections = [Section(title, one) for title, one in found.items()]
     report = Report(
         sections,
@@ -89,16 +79,16 @@ def _compared(arguments: Sequence[str]) -> Path:
         command=" ".join(["python -m seedstats", *arguments]),
     )
     first = Path(files[0])
-    folder = Path(asked.out) if asked.out else first.with_name(f"{first.name.partition('.')[0]}-report")
+    folder = Path(out) if out else first.with_name(f"{first.name.partition('.')[0]}-report")
     written = report.write(folder, table)
     print(terminal.page(report.on_screen))
     return written
 
 
-def _parsed(arguments: Sequence[str]) -> tuple[list[str], _Asked, dict[str, str]]:
+def _parsed(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any], dict[str, str]]:
     """Return files, settings and columns. Raises BadSetting for a setting that there isn't, or of a wrong value."""
-    files, settings, columns = list[str](), dict[str, object](), dict[str, str]()
-    known = [*(field.name for field in fields(_Asked)), *_COLUMNS]
+    files, settings, columns = list[str](), dict[str, Any](), dict[str, str]()
+    known = [*_SETTINGS, *_FILES, *_COLUMNS]
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if not equals or Path(argument).exists():
@@ -111,7 +101,7 @@ def _parsed(arguments: Sequence[str]) -> tuple[list[str], _Asked, dict[str, str]
             settings[name] = _value(name, value)
     if not files:
         raise BadSetting("", "", "names no file of results, such as results.csv")
-    return files, _Asked(**settings), columns  # type: ignore[arg-type]
+    return files, settings, columns
 
 
 def _value(name: str, text: str) -> object:

@@ -7,7 +7,7 @@
     - {name: NAME, value: 1.88, within: 0.03, source: what has published this value}
 
 NAME is what a report calls a group: a name, and as many settings, " scale=32", as distinguish it from other groups.
-`seedstats.verdict` tests the claims.
+`seedstats.claim_tests` tests the claims.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from seedstats.errors import BadSetting, suggestion
-from seedstats.table import SAME_AS_NAME
+from seedstats.exports import SAME_AS_NAME
 
 ALL = "all"  # in the place of a name: each of them
 # The settings of each kind of claim, and those that it may have.
@@ -35,8 +35,6 @@ _KINDS: dict[tuple[str, ...], set[str]] = {
     ("name", "value"): {"within"},
 }
 _OF_ANY = {"data", "metric", "length", "up_to", "source"}  # which any claim may have
-_NUMBERS = ("by", "within", "at_least", "at_most")
-_WHOLE = ("length", "up_to")
 
 
 @dataclass(frozen=True)
@@ -157,8 +155,8 @@ def parse_claim(node: Any, option: str = "claims") -> Claim:
     for name, value in plain.items():
         if name not in known:
             raise BadSetting(f"{option}.{name}", value, f"unknown; {suggestion(name, known)}")
-        if not _fits(name, value):
-            raise BadSetting(f"{option}.{name}", value, f"must be {_kind(name)}")
+        if wrong := _wrong(name, value):
+            raise BadSetting(f"{option}.{name}", value, wrong)
     try:
         return Claim(**plain)
     except BadSetting as error:
@@ -169,24 +167,24 @@ def _typed(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _fits(name: str, value: object) -> bool:
-    """Return whether a value is of the setting's kind."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if name == "value":
-        return number or (isinstance(value, list) and all(_fits("by", each) for each in value))
-    if name in ("equal", "of", "between"):
-        return isinstance(value, list) and all(isinstance(each, str) for each in value)
-    if name in _WHOLE:
-        return isinstance(value, int) and number and value >= 1
-    return number if name in _NUMBERS else isinstance(value, str)
+def _wrong(name: str, value: object) -> str:
+    """Return what a setting must be, if the value is something else."""
 
+    def number(of: object) -> bool:
+        return isinstance(of, int | float) and not isinstance(of, bool)
 
-def _kind(name: str) -> str:
-    if name in _WHOLE:
-        return "a whole number of at least 1"
     if name in ("equal", "of", "between"):
-        return "a list of two names"
-    return "a number" if name in _NUMBERS else "a number, or a list of them" if name == "value" else "text"
+        fits, kind = isinstance(value, list) and all(isinstance(of, str) for of in value), "a list of two names"
+    elif name == "value":
+        fits = number(value) or (isinstance(value, list) and all(map(number, value)))
+        kind = "a number, or a list of them"
+    elif name in ("length", "up_to"):
+        fits, kind = isinstance(value, int) and number(value) and value >= 1, "a whole number of at least 1"
+    elif name in ("by", "within", "at_least", "at_most"):
+        fits, kind = number(value), "a number"
+    else:
+        fits, kind = isinstance(value, str), "text"
+    return "" if fits else f"must be {kind}"
 
 
 def read_claims(file: Path | str) -> list[Claim]:

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from seedstats.choosing import chosen
+from seedstats.effects import Effect, effects
 from seedstats.errors import BadSetting, suggestion
-from seedstats.finding import Finding, finding
 from seedstats.groups import Group, SeedPlan, groups_of, references_of
 from seedstats.metric import Metric, metric_of
-from seedstats.other_text import text_condition, text_differences
-from seedstats.remarks import looks_sentence, without_baseline
-from seedstats.settings import Effect, chosen, effects
+from seedstats.other_text import text_differences
+from seedstats.statistics.best import shown
 from seedstats.statistics.families import one_family, without_claims
 from seedstats.statistics.paired import Difference, paired
 
@@ -93,20 +93,9 @@ class Comparison:
         return text_differences(self.base, self.groups, self.differences)
 
     @cached_property
-    def findings(self) -> dict[str, Finding]:
-        """Return by label how each other group compares with the baseline, from the best to the worst."""
-        others = [group for group in self.groups if group.label != self.baseline]
-        return {group.label: self.finding_on(group, self.base, self.differences[group.label]) for group in others}
-
-    def finding_on(self, first: Group, second: Group, d: Difference) -> Finding:
-        """Return the finding on two groups, with its condition."""
-        condition = ""
-        if second.label == self.baseline and d.significant and d.outcomes.complete:
-            condition = text_condition(first, second, d, self.over_text.get(first.label))
-        values = {*first.values.values(), *second.values.values()}
-        if self.metric.is_proportion and len(values) == 1:
-            condition = f"Both have {self.metric.text(values.pop())} in all seeds"  # 0, or 1, as a rule
-        return finding(first.label, second.label, d, self.metric, self.effect, condition)
+    def shown(self) -> list[tuple[str, str]]:
+        """Return the tested pairs that are shown to differ, as (better, worse)."""
+        return shown(self.tested, lower=not self.metric.higher_is_better)
 
 
 def compare(
@@ -124,11 +113,11 @@ def compare(
 ) -> dict[str, Comparison]:
     """Compare the groups of a checked table, each kind of data by itself, corrected as one page.
 
-    baseline: a name, and as many settings as distinguish it, by default that of the first row. metric, length: by
-    default those of the first row. better: "lower" or "higher", where the table doesn't say. pairs: each group with the
-    baseline, or all pairs. effect: the difference that matters, in the metric's unit. looks: how often you will look,
-    adding seeds in between. chosen_by: the metric that chooses among the settings of a name, by default the compared
-    one. defaults: of each name, the usual values of settings.
+    baseline: a name, at the best of its settings, or of those that are given ("NAME scale=32"); by default that of the
+    first row. metric, length: by default those of the first row. better: "lower" or "higher", where the table doesn't
+    say. pairs: each group with the baseline, or all pairs. effect: the difference that matters, in the metric's unit.
+    looks: how often you will look, adding seeds in between. chosen_by: the metric that chooses among the settings of a
+    name, by default the compared one. defaults: of each name, the usual values of settings.
 
     Returns the comparisons by the name of their data. Raises BadSetting for what no data know, and BadTable for columns
     that can't be settings and without a finished run.
@@ -137,8 +126,8 @@ def compare(
     found: dict[str, Comparison] = {}
     refused: dict[str, list[BadSetting]] = {}
     for name, rows in table.groupby("data", sort=False):
-        usual = {"better": better, "pairs": pairs, "effect": effect, "defaults": defaults or {}}
-        found[str(name)], refused[str(name)] = _compare_data(rows, asked, usual)
+        usual = {"all_pairs": pairs == "all", "effect": effect, "defaults": defaults or {}}
+        found[str(name)], refused[str(name)] = _compare_data(rows, asked, better, usual)
     for option in asked:
         errors = [error for of_data in refused.values() for error in of_data if error.option == option]
         if len(errors) == len(found):
@@ -149,50 +138,46 @@ def compare(
 
 
 def _compare_data(
-    rows: pd.DataFrame, asked: Mapping[str, Any], usual: Mapping[str, Any]
+    rows: pd.DataFrame, asked: Mapping[str, Any], better: str | None, usual: Mapping[str, Any]
 ) -> tuple[Comparison, list[BadSetting]]:
-    """Compare the rows of one kind of data. What is asked and these data don't know is taken as usual, and the errors
-    are returned."""
+    """Compare the rows of one kind of data, each pair by itself. What is asked and these data don't know is taken as
+    usual, and the errors are returned."""
     try:
-        metric = metric_of(rows, asked["metric"], asked["length"], usual["better"])
+        metric = metric_of(rows, asked["metric"], asked["length"], better)
         groups, planned = groups_of(rows, metric)
-        of_rows = rows.loc[(rows["metric"] == metric.name) & rows["seed"].notna(), "caveat"].unique()
-        caveats = list(dict.fromkeys(line for cell in of_rows for line in cell.splitlines()))
-        compared = compare_groups(
-            groups, planned, asked["baseline"], usual["pairs"] == "all", asked["chosen_by"], usual["defaults"]
-        )
-        references, worse = references_of(rows, metric)
-        more = {"effect": usual["effect"], "references": references, "worse_than": worse}
-        return replace(compared, caveats=[*caveats, *compared.caveats], **more), []
+        one = compare_groups(groups, planned, asked["baseline"], asked["chosen_by"], **usual)
     except BadSetting as error:
         if asked.get(error.option) is None:
             raise
-        comparison, errors = _compare_data(rows, {**asked, error.option: None}, usual)
+        comparison, errors = _compare_data(rows, {**asked, error.option: None}, better, usual)
         return comparison, [error, *errors]
+    of_rows = rows.loc[(rows["metric"] == metric.name) & rows["seed"].notna(), "caveat"].unique()
+    caveats = list(dict.fromkeys(line for cell in of_rows for line in cell.splitlines()))
+    references, worse = references_of(rows, metric)
+    return replace(one, caveats=[*caveats, *one.caveats], references=references, worse_than=worse), []
 
 
 def compare_groups(
     groups: Sequence[Group],
     planned: SeedPlan,
-    baseline: str | None = None,
-    all_pairs: bool = False,
-    chosen_by: str | None = None,
-    defaults: Defaults | None = None,
+    baseline: str | None,
+    chosen_by: str | None,
+    *,
+    all_pairs: bool,
+    effect: float | None,
+    defaults: Defaults,
 ) -> Comparison:
-    """Compare groups with the baseline, or all with each other, each pair by itself.
-
-    By default the baseline is the first group or, where names are compared that have several settings, the one that its
-    name is judged by.
-    """
+    """Compare groups with the baseline, or all with each other, each pair by itself; the arguments are those of
+    `compare`."""
     ranked = sorted(groups, key=lambda group: group.rank)
     by_name = chosen(ranked, chosen_by)
     in_grids = 1 < len(by_name) < len(groups)
-    first = by_name[groups[0].name].label if in_grids else groups[0].label
-    base = _named(baseline, groups) if baseline else first
+    named = _named(baseline or groups[0].name, groups) if baseline or in_grids else groups[:1]
     # The best of several is compared with the others as if each of them had been the baseline.
-    candidates = sum(group.name == groups[0].name for group in groups) if in_grids and not baseline else 1
-    labels, outcomes = [group.label for group in ranked], {group.label: group.outcomes for group in ranked}
-    pairs = list(combinations(labels, 2) if all_pairs else ((label, base) for label in labels if label != base))
+    candidates = named if in_grids else named[:1]
+    base = chosen(candidates, chosen_by)[named[0].name].label
+    outcomes = {group.label: group.outcomes for group in ranked}
+    pairs = list(combinations(outcomes, 2) if all_pairs else ((label, base) for label in outcomes if label != base))
     tested = paired(
         {(first, second): (outcomes[first], outcomes[second]) for first, second in pairs},
         proportion=groups[0].metric.is_proportion,
@@ -200,8 +185,9 @@ def compare_groups(
         groups=planned.groups,
     )
     if planned.before and baseline is None and not all_pairs:
-        tested = without_claims(tested, without_baseline(planned.before))
-    weak = [looks_sentence(planned.earlier)] if planned.earlier else []
+        have = "has" if len(planned.before) == 1 else "have"
+        why = f"the baseline would be {' or '.join(planned.before)}, which {have} no finished run"
+        tested = without_claims(tested, why)
     return Comparison(
         groups[0].metric,
         ranked,
@@ -209,21 +195,30 @@ def compare_groups(
         tested,
         all_pairs,
         planned,
-        weak,
-        setting_effects=effects(ranked, base, planned, tested, defaults or {}),
+        [_looked(planned.earlier)] if planned.earlier else [],
+        effect,
+        setting_effects=effects(ranked, base, planned, tested, defaults),
         chosen=[group.label for group in by_name.values()],
         chosen_by=chosen_by or groups[0].metric.title,
-        candidates=candidates,
-        defaults=defaults or {},
+        candidates=len(candidates),
+        defaults=defaults,
     )
 
 
-def _named(text: str, groups: Sequence[Group]) -> str:
-    """Return the label of the first group that is named so. Raises BadSetting if there is none."""
-    found = next((group.label for group in groups if group.is_named(text)), None)
-    if found is None:
-        known = dict.fromkeys(group.label for group in groups)
-        raise BadSetting("baseline", text, f"unknown; {suggestion(text, known)}")
+def _looked(earlier: Sequence[int]) -> str:
+    """Return the caveat on seeds that were planned after comparisons of so many seeds."""
+    before = ", then ".join(f"{seeds} seeds" for seeds in earlier)
+    return (
+        f"Further seeds were planned after a comparison of {before}. Looking again finds more differences by chance, "
+        f"so p-values and intervals are corrected for {1 + len(earlier)} looks"
+    )
+
+
+def _named(text: str, groups: Sequence[Group]) -> list[Group]:
+    """Return the groups that are named so. Raises BadSetting if there is none."""
+    found = [group for group in groups if group.is_named(text)]
+    if not found:
+        raise BadSetting("baseline", text, f"unknown; {suggestion(text, [group.label for group in groups])}")
     return found
 
 

@@ -8,6 +8,10 @@ class BadTable(ValueError):
     """A table that can't be read; the message is one line that names row and column."""
 
 
+class NoColumn(BadTable):
+    """A table without a column that is needed."""
+
+
 class BadSetting(ValueError):
     """A setting that can't be met, such as a baseline that isn't in the table: its name, value, and the problem."""
 

@@ -23,11 +23,13 @@ from typing import Any
 
 import pandas as pd
 
-from seedstats.errors import BadTable
+from seedstats.errors import BadTable, NoColumn
 
 Opened = Sequence[tuple[Path, Any]]  # files with their content: JSON, or a table of text
 Rows = Iterable[Mapping[str, str]]
 
+NEEDED = ("name", "seed", "value")
+SAME_AS_NAME = ("name", "method", "model", "scheme")
 _ROLES = ("name", "seed", "data", "metric", "better", "unit", "status")  # and value and settings, which may be several
 _GROUPS_OF_DIGITS = "[. \u00a0\u202f]"
 _COMMA_NUMBER = rf"(?i)[+-]?(\d+|[1-9]\d{{0,2}}({_GROUPS_OF_DIGITS}\d{{3}})+)(,\d+)?(e[+-]?\d+)?|[+-]?nan|[+-]?inf|"
@@ -36,7 +38,8 @@ _SEEDS_OF_RUNS = (_SEED, r"[-_. ]s(\d+)(?![^-_. /])", r"[-_. ](\d+)$")
 
 
 def read_exports(files: Sequence[Path], columns: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """Return the rows of all files as one table of text, with the columns `name`, `seed` (a whole number) and `value`.
+    """Return the rows of all files as one table of text, with the columns `name`, `seed` (a whole number) and `value`,
+    and (file, number of the row) as index.
 
     Where known, `data`, `metric`, `better` ("lower", "higher" or ""), `unit` and `caveat`, a sentence on a value in
     doubt. An empty value is of a missing run, nan or an infinite one of a run that diverged.
@@ -51,7 +54,7 @@ def read_exports(files: Sequence[Path], columns: Mapping[str, str] | None = None
     if unknown:
         raise BadTable(f"{', '.join(sorted(unknown))}: unknown; valid: {', '.join(_ROLES)}, value, settings")
     kinds: dict[Callable[[Opened], Rows], list[tuple[Path, Any]]] = {}
-    tables: list[pd.DataFrame] = []
+    tables: list[tuple[str, pd.DataFrame]] = []
     for file in files:
         content = _content(file)
         read = next((read for recognises, read in _KINDS if recognises(content)), None)
@@ -60,13 +63,15 @@ def read_exports(files: Sequence[Path], columns: Mapping[str, str] | None = None
         if read:
             kinds.setdefault(read, []).append((file, content))
         elif isinstance(content, pd.DataFrame):
-            tables.append(_chosen(file, content, columns) if columns else content)
+            tables.append((str(file), _chosen(file, content, columns) if columns else _named(file, content)))
         else:
             raise BadTable(f"{file}: is JSON, but not of lm-evaluation-harness, hyperfine or pytest-benchmark")
-    tables += [pd.DataFrame(list(read(opened))) for read, opened in kinds.items()]
-    if not any(map(len, tables)):
+    for read, opened in kinds.items():
+        tables.append((", ".join(str(file) for file, _ in opened), pd.DataFrame(list(read(opened)))))
+    if not any(len(table) for _, table in tables):
         raise BadTable(f"{', '.join(map(str, files))}: has no rows")
-    return pd.concat(tables, ignore_index=True).fillna("")
+    names, parts = zip(*tables, strict=True)
+    return pd.concat(parts, keys=names).fillna("")
 
 
 def _content(file: Path) -> Any:
@@ -127,14 +132,28 @@ def _numbers(file: Path, table: pd.DataFrame, name: str) -> "pd.Series[float]":
     return numbers
 
 
+def _named(file: Path, table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with a column `name`. Raises BadTable, with the header as it is, if one is missing."""
+    found = table.rename(columns={_name_in(table): "name"})
+    missing = [name for name in NEEDED if name not in found]
+    if missing and len(table.columns):
+        raise NoColumn(f"{file}: has no column {' and no column '.join(missing)}; it has {', '.join(table)}")
+    return found
+
+
+def _name_in(table: pd.DataFrame) -> str:
+    return next((name for name in SAME_AS_NAME if name in table), "name")
+
+
 def _chosen(file: Path, table: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     """Return the columns that count under the names of their roles, all rows of one value before those of the next."""
     given = (columns.get("value", "value"), columns.get("settings", ""))
     values, settings = ([of] if of in table else [*filter(None, map(str.strip, of.split(",")))] for of in given)
-    roles = {role: columns.get(role, role) for role in _ROLES if role in ("name", "seed", *columns, *table)}
+    usual = {role: role for role in _ROLES} | {"name": _name_in(table)} | {**columns}
+    roles = {role: usual[role] for role in _ROLES if role in ("name", "seed", *columns, *table)}
     for name in (*roles.values(), *values, *settings):
         if name not in table:
-            raise BadTable(f"{file}: has no column {name}; it has {', '.join(table)}")
+            raise NoColumn(f"{file}: has no column {name}; it has {', '.join(table)}")
     if len(values) > 1 and "metric" in roles:
         raise BadTable(f"{file}: column {roles['metric']} names the metric, so that only one column can be the value")
     for name in (roles["seed"], *values):

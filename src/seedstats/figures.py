@@ -11,10 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from seedstats.comparison import Comparison
-from seedstats.groups import Group
+from seedstats.groups import Group, by_name, is_number, varied_settings
 from seedstats.page import blocks
 from seedstats.page.looks import looks, wrapped
-from seedstats.settings import by_name, is_number, varied_settings
 from seedstats.statistics.intervals import Interval
 
 Styles = Mapping[str, dict[str, Any]]  # by label, for matplotlib's plot

@@ -1,4 +1,4 @@
-"""Findings on two groups, with their numbers, and the words for them; `remarks` has those of all groups together.
+"""Findings on two groups, with their numbers, and the words for them; `answers` has those of all groups.
 
 A finding says what is shown, the number with its interval, whether that is more than what matters, and one condition.
 It claims no more than its corrected p-value or interval allows.
@@ -32,9 +32,7 @@ class Finding:
     condition: str = ""
 
     def __str__(self) -> str:
-        sentences = [self.claim, self.matter, self.condition]
-        return " ".join(f"{sentence[0].upper()}{sentence[1:]}." if n else f"{sentence}."
-                        for n, sentence in enumerate(filter(None, sentences)))  # fmt: skip
+        return " ".join([f"{self.claim}.", *(f"{capital(text)}." for text in (self.matter, self.condition) if text)])
 
     @property
     def claim(self) -> str:
@@ -150,7 +148,7 @@ class NotShown(Finding):
             return f"to show a difference of {effect:g} would take {MOST_SEEDS:,} seeds or more"
         if needed > d.n:
             spread = f"{low:,} to {high:,}" if high < MOST_SEEDS else f"{low:,} or more"
-            return f"to show a difference of {effect:g}, plan with {needed:,} seeds ({spread})"
+            return f"to show a difference of {effect:g}, plan with {needed:,} seeds (95 % limits {spread})"
         if d.interval and -effect < d.interval.low and d.interval.high < effect:
             return f"a difference of {effect:g} would probably have been seen"
         # The power was high before the experiment, but the interval that came out is wide.
@@ -221,7 +219,7 @@ def finding(
     if d.mean is None or d.n < FEWEST_SEEDS:
         return TooFew(*given, margin, condition)
     if d.mean and alike and metric.short_unit == "nats":
-        condition = "losses that were trained never differ so evenly"
+        condition = "losses of trained models never differ so evenly"
     if d.significant:
         return Shown(*given, margin, condition)
     if alike:
@@ -238,6 +236,16 @@ def seeds_that_agree(d: Difference) -> int:
     if d.method:  # labels exchanged among 2 n seeds, and its p-value doubled (`share_test`)
         return next(n for n in range(1, MOST_SEEDS) if 4 * d.comparisons / math.comb(2 * n, n) < 1 - CONFIDENCE)
     return seeds_to_claim(d.comparisons)
+
+
+def capital(text: str) -> str:
+    """Return the text as the beginning of a sentence."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def ended(text: str) -> str:
+    """Return the text with a period at its end."""
+    return f"{text.removesuffix('.')}."
 
 
 def counted(seeds: int) -> str:

@@ -181,6 +181,30 @@ def _values(rows: pd.DataFrame) -> tuple[dict[tuple[str, int | None], BySeed], d
     return dict(known), stretches
 
 
+def by_name(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """Return the groups of each name, in alphabetical order."""
+    names = sorted({group.name for group in groups})
+    return {name: [group for group in groups if group.name == name] for name in names}
+
+
+def varied_settings(groups: Sequence[Group]) -> list[str]:
+    """Return the settings of which the groups have several values."""
+    names = dict.fromkeys(name for group in groups for name in group.settings)
+    return [name for name in names if len({group.settings.get(name) for group in groups}) > 1]
+
+
+def by_value(values: Iterable[str]) -> list[tuple[float, str]]:
+    """Return the sort key of settings as typed: numbers by their size, then others."""
+    return [(float(value), "") if is_number(value) else (math.inf, value) for value in values]
+
+
+def is_number(text: str | None) -> bool:
+    try:
+        return text is not None and math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
 def references_of(rows: pd.DataFrame, metric: Metric) -> tuple[dict[str, float], dict[str, str]]:
     """Return the values of the table's references at the metric, and what it means to be worse, both by name."""
     at = rows["length"].isna() if metric.length is None else rows["length"] == metric.length

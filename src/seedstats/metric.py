@@ -67,18 +67,18 @@ class Metric:
 
     def places(self, *values: float) -> int:
         """Return a number of decimals: 3, of proportions 2; more where values would look equal, or 0."""
-        return places_for(2 if self.is_proportion else 3, *values)
+        told_apart = {0.0, *values}
+        fewest = 2 if self.is_proportion else 3
+        return next((d for d in range(fewest, 12) if len({round(x, d) for x in told_apart}) == len(told_apart)), 12)
+
+
+def per_cent(share: float) -> str:
+    return f"{share:.0%}".replace("%", " %")
 
 
 def fixed(value: float, places: int, sign: str = "") -> str:
     """Return a number with so many decimals, or with two digits where it would look like 0."""
     return f"{value:{sign}.{places}f}" if value == 0 or round(value, places) else f"{value:{sign}.1e}"
-
-
-def places_for(fewest: int, *numbers: float) -> int:
-    """Return a number of decimals: `fewest`, or more if numbers would look equal, or 0."""
-    told_apart = {0.0, *numbers}
-    return next((d for d in range(fewest, 12) if len({round(x, d) for x in told_apart}) == len(told_apart)), 12)
 
 
 def metric_of(rows: pd.DataFrame, name: str | None, length: int | None, better: str | None) -> Metric:

@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 
 from seedstats.groups import Group
-from seedstats.remarks import OTHER_WEIGHTS, TOO_ALIKE, TOO_FEW_DOCUMENTS, checkpoints_sentence, other_text
 from seedstats.statistics.families import holm
 from seedstats.statistics.paired import FEWEST_SEEDS, Difference
-from seedstats.statistics.stretches import checkpoint_difference, seeds_and_text
+from seedstats.statistics.stretches import FEWEST_BLOCKS, seeds_and_text
 
 _ROUNDING = 2e-5  # nats: losses of tokens are kept with five decimals
 
@@ -54,12 +53,17 @@ def text_condition(group: Group, base: Group, over_seeds: Difference, over_text:
     """Return whether a claim on a group and the baseline holds for other text, if passages of it are known."""
     known = [stretches_of(of) for of in (group, base)]
     if over_text is not None:
-        return other_text(over_seeds, over_text)
+        if over_text.significant and (over_text.mean or 0) * (over_seeds.mean or 0) > 0:
+            return "It holds for new seeds and for other text of this corpus"
+        return "It holds for new seeds on this text; for other text it is not shown"
     if not (group.stretches and base.stretches):
         return ""
+    why = "too few passages of this one are independent"
     if any(of is None for of in known):
-        return OTHER_WEIGHTS
-    return TOO_FEW_DOCUMENTS if any(map(_documents, known)) else TOO_ALIKE
+        why = "the passages of this one were measured with another checkpoint than the one compared"
+    elif any(map(_documents, known)):
+        why = f"its held-out documents tell less than {FEWEST_BLOCKS} of equal length would"
+    return f"Nothing is known of other text, because {why}"
 
 
 def _differences(first: pd.DataFrame | None, second: pd.DataFrame | None) -> pd.DataFrame | None:
@@ -76,24 +80,3 @@ def _documents(figures: pd.DataFrame) -> tuple[pd.Index, ...]:
     """Return (document, tokens) of each row; () where the text has no documents."""
     documents, tokens = (figures.index.get_level_values(name) for name in ("document", "stretch_tokens"))
     return (documents, tokens) if documents.any() else ()
-
-
-def checkpoint_sentences(base: Group, groups: Sequence[Group], by_run: Mapping[str, Difference]) -> list[str]:
-    """Return sentences on groups of a single run each, compared with the baseline's on stretches of the same text.
-
-    Of groups of several seeds `text_differences` says more.
-    """
-    name = next(iter(base.stretches), None)
-    alone = {group.label: group for group in groups if len(group.values) == 1 and name and name in group.stretches}
-    if name is None or alone.pop(base.label, None) is None:
-        return []
-    texts = []
-    for label, group in alone.items():
-        of_both = (of.stretches[name].set_axis([0], axis=1) for of in (group, base))  # whatever their seeds
-        known = _differences(*of_both)
-        if known is None:
-            continue
-        d = checkpoint_difference(known.to_numpy()[:, 0], *_documents(known), comparisons=len(alone))
-        if d:
-            texts.append(checkpoints_sentence(label, base.label, d, by_run[label].mean or 0.0, base.metric))
-    return texts

@@ -7,12 +7,6 @@ from seedstats.page.blocks import Cell, Row, Table
 from seedstats.statistics.paired import Difference
 
 
-def ranked(comparison: Comparison) -> list[tuple[str, str]]:
-    """Return the pairs that are shown to differ, if all were tested, as (better, worse)."""
-    sign, pairs = comparison.metric.sign, comparison.pairs.items()
-    return [pair if d.leaning * sign < 0 else pair[::-1] for pair, d in pairs if d.significant]
-
-
 def matrix(comparison: Comparison) -> Table | None:
     """Return the matrix from the best group to the worst, each row ahead of those below it.
 

@@ -8,7 +8,8 @@ import pandas as pd
 
 from seedstats.answers import headline
 from seedstats.comparison import Comparison
-from seedstats.page.blocks import Block, Bullets, Code, Details, Figure, Gallery, Heading, Text
+from seedstats.finding import ended
+from seedstats.page.blocks import Block, Bullets, Code, Details, Figure, Gallery, Heading, Text, folded
 from seedstats.page.files import write_report
 from seedstats.section import Section, file_name
 from seedstats.verdict import Verdict, published, verdict_table
@@ -35,8 +36,8 @@ class Report:
         """Return the page."""
         names: set[str] = set()
         command: list[Block] = [Details("Command of this page", [Code(self.command)])] if self.command else []
-        left_out: list[Block] = [Heading("Left out", [Bullets(self.left_out)])] if self.left_out else []
-        across = [_named(block, "", names) for block in self.across]
+        left_out = folded([Heading("Left out", [Bullets([*map(ended, self.left_out)])])]) if self.left_out else []
+        across = folded([_named(block, "", names) for block in self.across])
         if len(self.sections) == 1:
             blocks = [_named(block, "", names) for block in self.sections[0].blocks]
             return [*self._claims, *blocks, *across, *command, *left_out]

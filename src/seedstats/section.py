@@ -2,16 +2,17 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from seedstats import pairs, settings
+from seedstats import pairs
 from seedstats.answers import all_findings, best_groups, caveats, findings, fine_print, headline
+from seedstats.choosing import choices_table
 from seedstats.comparison import Comparison
+from seedstats.effects import effects_table
 from seedstats.figures import scores_figure
-from seedstats.finding import p_text
+from seedstats.finding import ended, p_text
 from seedstats.groups import Group
-from seedstats.page.blocks import Block, Bullets, Cell, Details, Figure, Gallery, Heading, Row, Table, Text
-from seedstats.remarks import lost_count
+from seedstats.page.blocks import Block, Bullets, Cell, Details, Figure, Gallery, Heading, Row, Table, Text, folded
 from seedstats.statistics.best import rank_intervals
 from seedstats.statistics.paired import FEWEST_SEEDS
 
@@ -45,35 +46,32 @@ class Section:
     def answers(self) -> list[Block]:
         """Return the answer in one line, the findings, and what weakens them."""
         one = self.comparison
-        weak = [*caveats(one), *self.caveats]
+        weak = [*caveats(one), *map(ended, self.caveats)]
         lists = [Bullets(findings(one), "answer"), Bullets(weak, "caveat")]
         return [Text(headline(one), large=True), *(block for block in lists if block.items)]
 
     @property
     def blocks(self) -> list[Block]:
-        """Return the section: the answer, the plot of differences, findings, and below them all else."""
+        """Return the section: the answer, the plot of differences, findings, and folded below them all else."""
         one = self.comparison
         first, *others = self.answers
         every = all_findings(one)
-        blocks: list[Block] = [first, scores_figure(one), *others]
-        blocks += [Details(f"All {len(every)} findings one by one", [Bullets(every)])] if every else []
-        blocks += [self.table, Details("How to read this, and how it was tested", [*map(Text, self.methods)])]
-        blocks += [Details(table.title, [_untitled(table)]) for table in self._tables]
-        blocks += self.tables
-        blocks += [figure for figure in self.figures if not figure.small]
+        below: list[Block] = [Details(f"All {len(every)} findings one by one", [Bullets(every)])] if every else []
+        below += [self.table, Details("How to read this, and how it was tested", [*map(Text, self.methods)])]
+        for block in (*self._tables, *self.tables):
+            below.append(Details(block.title, [replace(block, title="")]) if isinstance(block, Table) else block)
+        below += [figure for figure in self.figures if not figure.small]
         small = [figure for figure in self.figures if figure.small]
-        blocks += [Heading("What was learned", [Text(self.gallery), Gallery(small)])] if small else []
-        notes = [*one.notes, *self.notes]
-        blocks += [Details(f"What is missing here, and why: {len(notes)} notes", [Bullets(notes)])] if notes else []
-        return [*blocks, *self.sources]
+        below += [Heading("What was learned", [Text(self.gallery), Gallery(small)])] if small else []
+        notes = [*map(ended, (*one.notes, *self.notes))]
+        below += [Details(f"What is missing here, and why: {len(notes)} notes", [Bullets(notes)])] if notes else []
+        return [first, scores_figure(one), *others, *folded([*below, *self.sources])]
 
     @property
     def _tables(self) -> list[Table]:
         one = self.comparison
-        found: list[Table | None] = [settings.choices_table(one), pairs.matrix(one)]
-        found += [settings.effects_table(one.setting_effects)] if one.setting_effects else []
-        found += settings.two_way_tables(one.groups, one.defaults) if one.setting_effects else []
-        return [table for table in found if table]
+        choices = choices_table(one.groups, one.chosen, one.chosen_by, one.defaults)
+        return [table for table in (choices, pairs.matrix(one), effects_table(one.setting_effects)) if table]
 
     @property
     def methods(self) -> list[str]:
@@ -82,7 +80,8 @@ class Section:
         direction = "Higher" if metric.higher_is_better else "Lower"
         columns = [
             "n is the number of runs.",
-            f"A difference is the group's mean minus the mean of {one.baseline}, over common seeds.",
+            f"A difference is the group's mean minus the mean of {one.baseline}, over common seeds"
+            f"{f'; that is the best of {one.candidates} settings' if one.candidates > 1 else ''}.",
             "Quote the interval in bold.",
             f"It is corrected for {n} comparisons, so all intervals hold together in 95 % of cases." * (n > 1),
             "The interval of a single group is not corrected.",
@@ -122,7 +121,11 @@ class Section:
         columns = [*each, *compared, *others]
         groups = [("each by itself", 4), (f"difference from {one.baseline}", len(compared))]
         groups += [("further", len(others))] if others else []
-        lost = [[name, lost_count(len(planned.seeds[name]), planned.diverged[name]), "n/a"] for name in planned.lost]
+        lost = []
+        for name, diverged in ((name, planned.diverged[name]) for name in planned.lost):
+            counts = (diverged, "diverged"), (len(planned.seeds[name]) - diverged, "missing")
+            parts = ", ".join(f"{count} {word}" for count, word in counts if count)
+            lost.append([name, f"0 ({parts})" if parts else "0", "n/a"])
         ascending = sorted(one.references.items(), key=lambda item: one.metric.sign * item[1])
         lost += [[f"({name})", "", one.metric.text(value)] for name, value in ascending]
         return Table(
@@ -158,7 +161,7 @@ class Section:
     def _ranks(self) -> dict[str, str]:
         """Return the ranks that each group may have, "1 to 3", if all pairs were compared."""
         one = self.comparison
-        found = rank_intervals([group.label for group in one.groups], pairs.ranked(one)) if one.pairs else {}
+        found = rank_intervals([group.label for group in one.groups], one.shown) if one.pairs else {}
         return {label: f"{low}" if low == high else f"{low} to {high}" for label, (low, high) in found.items()}
 
     @property
@@ -168,10 +171,6 @@ class Section:
         known = {length for group in one.groups for name, length in group.known if name == one.metric.name}
         lengths = sorted({length for length in known if length is not None} - {one.metric.length or 0})
         return {f"{one.metric.name} at {length}": length for length in lengths}
-
-
-def _untitled(table: Table) -> Table:
-    return Table(**{**vars(table), "title": ""})
 
 
 def file_name(text: str) -> str:

@@ -24,17 +24,16 @@ empty value is of a missing run, nan or an infinite one of a run that diverged. 
 wherever it has no row.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from seedstats.errors import BadTable
-from seedstats.exports import read_exports
+from seedstats.exports import NEEDED, read_exports
 
-NEEDED = ("name", "seed", "value")
-SAME_AS_NAME = ("method", "model", "scheme")
 _WHOLE_NUMBERS = ("length", "stretch", "document", "stretch_tokens", "look")
 KNOWN = (*NEEDED, "data", "metric", *_WHOLE_NUMBERS[:4], "status", "better", "unit", "look", "caveat", "folder")
 SOURCE = "source"
@@ -51,27 +50,15 @@ def read_table(*files: Path | str, columns: Mapping[str, str] | None = None) -> 
     hyperfine and pytest-benchmark export. columns: where a file's columns have other names, those that are meant,
     {"name": "Model", "seed": "run", "value": "val_loss,val_acc", "settings": "lr"}; others are then ignored.
 
-    Raises BadTable, with a line that names row and column, and OSError for a file that can't be opened.
+    Raises BadTable, with a line that names file, row and column, and OSError for a file that can't be opened.
     """
-    paths: Sequence[Path] = [Path(file).expanduser() for file in files]
-    return checked(read_exports(paths, columns or {}))
+    return checked(read_exports([Path(file).expanduser() for file in files], columns or {}))
 
 
 def checked(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with all columns of KNOWN. Raises BadTable, with the first wrong row and column."""
-    table = table.rename(columns=lambda name: str(name).strip()).drop(columns=[*ORIGIN], errors="ignore")
-    alike = next((name for name in SAME_AS_NAME if name in table), None)
-    if alike and "name" not in table:
-        table = table.rename(columns={alike: "name"})
-    twice = [name for name in KNOWN if f"{name}.1" in table]
-    if twice:
-        raise BadTable(f"has two columns {twice[0]}")
-    missing = [name for name in NEEDED if name not in table]
-    if missing:
-        raise BadTable(f"has no column {' and no column '.join(missing)}; it has {', '.join(table) or 'none'}")
-    if table.empty:
-        raise BadTable("has no rows")
-    text = table.apply(_as_text)
+    """Return the table, which has the columns NEEDED, with all of KNOWN. Raises BadTable, with the first wrong row and
+    column; its index has the row's number from 0, or (file, number)."""
+    text = table.drop(columns=[*ORIGIN], errors="ignore").apply(_as_text)
     found = text.assign(seed=_numbers(text, "seed"), value=_numbers(text, "value"))
     numbered = text.assign(document=_by_number(text["document"])) if "document" in text else text
     for name in _WHOLE_NUMBERS:
@@ -90,8 +77,7 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
     _require_once(found)
     _require_one(found, text, "unit")
     _require_one(found, text, "better")
-    if reference.all():
-        raise BadTable("has no seeds, so there is nothing to compare")
+    _require(~reference | (not reference.all()), "seed", text, "is a reference's, as all are: nothing to compare")
     shares = found["unit"].str.startswith("of ") & (found["status"] == FINISHED)
     _require(~shares | found["value"].between(0, 1), "value", text, "is no proportion, as the unit says")
     metrics = found["data"] + "\n" + found["metric"]
@@ -99,7 +85,7 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
     _require(known, "stretch", text, "is of a metric that has no row for the whole text")
     found["look"] = found["look"].fillna(1)
     found = found.astype(dict.fromkeys(_WHOLE_NUMBERS, "Int64") | {"seed": "Int64", "look": "int64"})
-    return _with_missing(found)
+    return _with_missing(found.reset_index(drop=True))
 
 
 def _require_one(table: pd.DataFrame, text: pd.DataFrame, name: str) -> None:
@@ -183,10 +169,16 @@ def _statuses(text: pd.DataFrame, values: "pd.Series[float]") -> "pd.Series[str]
 
 
 def _require(holds: "pd.Series[bool]", name: str, text: pd.DataFrame, problem: str) -> None:
-    """Raise BadTable for the first row for which it doesn't hold. Rows are counted as lines of a csv file."""
+    """Raise BadTable for the first row for which it doesn't hold."""
     if not holds.all():
-        index = int((~holds).to_numpy().argmax())
-        raise BadTable(f"row {index + 2}, column {name}: {text[name].iloc[index]!r} {problem}")
+        place = int((~holds).to_numpy().argmax())
+        raise BadTable(f"{_row(text.index[place])}, column {name}: {text[name].iloc[place]!r} {problem}")
+
+
+def _row(index: Any) -> str:
+    """Return a row in words, counted as the lines of a csv file."""
+    file, number = index if isinstance(index, tuple) else ("", index)
+    return f"{file}: row {number + 2}".removeprefix(": ")
 
 
 def _require_once(table: pd.DataFrame) -> None:
@@ -199,7 +191,5 @@ def _require_once(table: pd.DataFrame) -> None:
         same = (table[key] == row[key]) | (table[key].isna() & row[key].isna())
         first = int(same.all(axis=1).to_numpy().argmax())
         seed = "without a seed" if np.isnan(row["seed"]) else f"with seed {row['seed']:.0f}"
-        raise BadTable(
-            f"rows {first + 2} and {second + 2} are both {row['name']} {seed}, {row['metric']}: "
-            f"a column that tells them apart is missing"
-        )
+        both = f"{_row(table.index[first])} and {_row(table.index[second])} are both {row['name']} {seed}"
+        raise BadTable(f"{both}, {row['metric']}: a column that tells them apart is missing")

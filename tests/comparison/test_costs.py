@@ -72,14 +72,14 @@ def test_where_speeds_overlap_there_is_no_front(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("fastest", "uneven"), [(1190.0, False), (1210.0, True)])
 def test_seeds_that_trained_at_unlike_speeds_are_a_caveat(fastest: float, uneven: bool, tmp_path: Path) -> None:
     write_speeds(tmp_path, absolute=FAST, t5=(1000.0, fastest, 1100.0))
-    said = "speeds can't be compared: seeds of t5 differ in theirs by more than 20 %"
+    said = "Speeds can't be compared: seeds of t5 differ in theirs by more than 20 %"
     assert section_of(tmp_path).caveats == [said] * uneven
 
 
 @pytest.mark.parametrize(
     ("fall", "t5", "said"),
     [
-        (0.2, -0.1, ["the loss still fell by more than the difference in the last tenth of the steps: t5 (by 0.2)"]),
+        (0.2, -0.1, ["The loss still fell by more than the difference in the last tenth of the steps: t5 (by 0.2)"]),
         (0.05, -0.1, []),
         (0.2, 0.0, []),  # no difference is claimed
     ],

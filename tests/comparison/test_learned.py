@@ -54,12 +54,11 @@ def test_weights_are_evaluated_and_drawn(models: dict[str, Path], capsys: pytest
     assert {"learned_t5_bias", "learned_absolute_similarity"} <= set(shown[6:])
     out, err = capsys.readouterr()
     assert [line for line in err.splitlines() if "no loss curve" not in line] == []
-    new = "\nnow     On 33 passages of the text, these two runs of t5 and absolute "
     measuring = "\nmeasuring 2 runs by length and position, about 0:"
-    order = ("\nNo answer yet: ", "\n- t5 and absolute were equal", measuring, new, "\nreport ")
+    order = ("\nNo answer yet: ", "\n- t5 and absolute were equal", measuring, "\nreport ")
     places = [out.index(said) for said in order]
     assert places == sorted(places)
-    assert out.count("\nnow ") == 1  # what was said before is not said again
+    assert "\nnow " not in out  # what was said before is not said again
     evaluation = read_evaluation(models["t5"])
     assert 7 < evaluation.lengths[-1].sliding_loss < 8  # log of 1,417, as nothing was learned
     evaluated = {path: path.read_bytes() for path in models["t5"].parent.glob("*/evaluation.json")}

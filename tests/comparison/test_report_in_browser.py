@@ -25,6 +25,9 @@ OVERFLOW = "document.documentElement.scrollWidth"
 CUT_OFF = "[...document.querySelectorAll('.table')].filter(box => box.scrollWidth > box.clientWidth).length"
 
 
+UNFOLD = "document.querySelectorAll('details.section').forEach(section => section.open = true)"
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three schemes of every kind, two seeds each."""
@@ -68,6 +71,7 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_figure_renders_and_nothing_is_fetched(report: Path, visit: Callable[..., Any]) -> None:
     page = visit(report, DESKTOP)
+    page.evaluate(UNFOLD)
     assert [text for text in page.heard if not text.startswith("data:")] == [report.as_uri()]
     images = page.evaluate(
         "[...document.images].map(i => [i.alt, i.complete, i.naturalWidth, i.getBoundingClientRect().width])"
@@ -82,6 +86,7 @@ def test_every_figure_renders_and_nothing_is_fetched(report: Path, visit: Callab
 @pytest.mark.parametrize("name", PAGES)
 def test_a_phone_scrolls_downwards_only(name: str, visit: Callable[..., Any], request: pytest.FixtureRequest) -> None:
     page = visit(request.getfixturevalue(name), PHONE)
+    page.evaluate(UNFOLD)
     assert page.evaluate(OVERFLOW) <= PHONE
     # Figures keep a size at which their text can be read, and scroll in their boxes.
     shares = page.evaluate("[...document.images].map(i => i.getBoundingClientRect().width / i.naturalWidth)")
@@ -98,6 +103,8 @@ def test_no_column_is_cut_off(
     name: str, width: int, medium: str, visit: Callable[..., Any], request: pytest.FixtureRequest
 ) -> None:
     page = visit(request.getfixturevalue(name), width, medium)
+    if medium == "screen":  # because paper has them open
+        page.evaluate(UNFOLD)
     assert page.evaluate(OVERFLOW) <= width
     assert page.evaluate(CUT_OFF) == 0
     assert name != "crowded" or "emptyempty" in page.inner_text("body")
@@ -106,6 +113,7 @@ def test_no_column_is_cut_off(
 
 def test_configuration_folds_out(report: Path, visit: Callable[..., Any]) -> None:
     page = visit(report, DESKTOP)
+    page.click("summary >> text=To repeat it")
     assert "context_length: 32" not in page.inner_text("body")
     assert len(page.query_selector_all("summary >> text=others")) == 1  # the same for all schemes
     page.click("summary >> text=all others")

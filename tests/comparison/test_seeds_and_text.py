@@ -78,7 +78,9 @@ def test_documents_are_what_is_drawn_of_a_text(tmp_path: Path) -> None:
     expected = seeds_and_text(losses[0] - losses[1], documents, np.ones(TOKENS))
     assert compare_folders(tmp_path / "many").over_text["t5"].interval == pytest.approx(expected.interval, abs=1e-6)
     write_pair(tmp_path / "few", of_text=0.05, ends=ends[:8])
-    assert claim_in(tmp_path / "few").endswith("because the held-out text tells less than 10 equally long documents.")
+    assert claim_in(tmp_path / "few").endswith(
+        "because its held-out documents tell less than 10 of equal length would."
+    )
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -110,6 +112,6 @@ def test_stretches_of_other_weights_are_called_so(tmp_path: Path) -> None:
     for folder in tmp_path.glob("t5-seed*"):
         change_summary(folder, last_val_loss=json.loads((folder / "summary.json").read_text())["best_val_loss"] + 0.01)
     assert claim_in(tmp_path).endswith(
-        "because its passages were measured on another checkpoint than the one compared."
+        "because the passages of this one were measured with another checkpoint than the one compared."
     )
     assert "interval, other text" not in page_in(tmp_path / "report").rows[1]

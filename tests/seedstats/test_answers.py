@@ -107,21 +107,6 @@ def test_findings_are_at_most_five_and_all_of_them_stand_below() -> None:
     assert (findings(alone), all_findings(alone)) == ([], [])
 
 
-def test_single_runs_have_no_more_than_five_findings_either() -> None:
-    """On passages of the text that they were compared on."""
-    drawn = np.random.default_rng(1).normal(4, 0.2, 40)
-    names = [f"n{number}" for number in range(7)]
-    whole = rows({name: [4 + 0.1 * number] for number, name in enumerate(names)})
-    parts = [
-        rows({name: [drawn[passage] + 0.1 * number] for number, name in enumerate(names)}, stretch=passage + 1)
-        for passage in range(40)
-    ]
-    one = compared(whole, *parts)
-    assert len(findings(one)) == 5
-    on_passages = [text for text in all_findings(one) if text.startswith("On 40 passages of the text")]
-    assert len(on_passages) == 6
-
-
 def test_settings_of_a_single_name_come_first() -> None:
     generator = np.random.default_rng(3)
     parts = [
@@ -140,4 +125,5 @@ def test_what_is_gone_or_may_fail_is_said() -> None:
     assert caveats(lost) == ["shaw has no finished run: 5 of 5 seeds diverged."]
     assert fine_print(lost) == ""
     assert findings(lost)[0].startswith("t5 is better than absolute")
-    assert fine_print(compared(rows(losses(absolute=0, t5=-0.1)))).startswith("No run of 5 seeds diverged")
+    said = "No run of 5 seeds diverged. Even so, up to 45 % of further seeds may (95 % limit)."
+    assert fine_print(compared(rows(losses(absolute=0, t5=-0.1)))) == said

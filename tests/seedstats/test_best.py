@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from paired_figures import by_seed
 
-from seedstats.statistics.best import best_set, rank_intervals
+from seedstats.statistics.best import best_set, rank_intervals, shown
 from seedstats.statistics.counts import TwoCounts
+from seedstats.statistics.families import one_family
 from seedstats.statistics.paired import paired
 
 LOSSES = {
@@ -67,3 +68,16 @@ def test_ranks_cover_every_order_that_agrees() -> None:
     ranks = {group: np.array([1 + order.index(group) for order in orders]) for group in "abcd"}
     found = rank_intervals("abcd", shown)
     assert found == {group: (of.min(), of.max()) for group, of in ranks.items()}
+
+
+def test_no_claim_contradicts_the_set() -> None:
+    """Holm's last step shows c to be worse than a; among three groups its comparison alone doesn't."""
+    wide = by_seed([0.08, 0.2, 0.06, 0.16])
+    groups = {"a": by_seed([0, 0, 0, 0]), "b": by_seed([4, 4.1, 4.2, 4]), "c": wide}
+    (page,) = one_family([paired({(name, "a"): (groups[name], groups["a"]) for name in "bc"})])
+    claims = shown(page)
+    assert claims == [("a", "b"), ("a", "c")]
+    assert best_set(groups).members == ("a", "c")
+    assert best_set(groups, claims).members == ("a",)
+    assert best_set({"b": groups["b"], "c": wide}, claims).members == ("c",)
+    assert shown(page, lower=False) == [("b", "a"), ("c", "a")]

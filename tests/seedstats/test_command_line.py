@@ -95,14 +95,15 @@ TWO = "name,seed,value,better\na,1,4.0,lower\nb,1,4.1,lower\n"
     [
         (None, "", "[Errno 2] No such file or directory: '{file}'"),
         ("", "", "{file}: has no rows"),
-        ("name,seed,loss\na,1,4.0\n", "", "has no column value; it has name, seed, loss"),
+        ("name,seed,loss\na,1,4.0\n", "",
+         "{file}: has no column value; it has name, seed, loss (value=COLUMN says which one is meant; see --help)"),
         ("name,seed,value,t\na,1,4.0,8.1\na,2,4.1,8.2\nb,1,3.9,8.3\nb,2,4.0,8.4\n", "better=lower",
          "column t: nearly every row has a value of its own, so it can't be a setting; leave it out"),
         ("name,seed,value\na,1,nan\nb,1,\n", "better=lower",
          "no finished run to compare, but for seeds that diverged as well"),
         ("name,seed,value\na,1,4.0\n", "", "better: must be lower or higher: which value is the better one?"),
         (TWO + "c,1,4.1,higher", "",
-         "row 4, column better: 'higher' is another one than in an earlier row of the same metric"),
+         "{file}: row 4, column better: 'higher' is another one than in an earlier row of the same metric"),
         (TWO, "baseline=c", "baseline=c: unknown; valid: a, b"),
         (TWO, "betre=lower", "betre=lower: unknown; did you mean better? valid: better, baseline, effect, pairs, "
          "metric, length, chosen_by, looks, claims, out, name, seed, value, settings, data, unit, status"),
@@ -124,6 +125,16 @@ def test_a_refusal_is_one_line_and_nothing_is_written(
         file.write_text(text)
     assert run(file, *settings.format(file=file).split()) == (2, "", f"error: {problem.format(file=file)}\n")
     assert not (tmp_path / "bad-report").exists()
+
+
+def test_a_reader_that_closes_the_pipe_ends_it_quietly(file: Path) -> None:
+    program = [sys.executable, "-m", "seedstats", str(file), "better=lower"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == ("", 0)
+    assert (file.with_name("mine-report") / "report.html").exists()
 
 
 def test_without_files_it_says_how_it_is_used(run: Run) -> None:

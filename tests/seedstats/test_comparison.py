@@ -145,7 +145,7 @@ def test_planned_looks_cost_as_much_as_unplanned_ones() -> None:
     assert said(planned) == said(unplanned) != said(once)
     assert planned.differences["mine"].p_value == pytest.approx(2 * once.differences["mine"].p_value)
     assert caveats(planned) == []
-    assert caveats(unplanned)[0].startswith("further seeds were planned after a comparison of 3 seeds. Looking again")
+    assert caveats(unplanned)[0].startswith("Further seeds were planned after a comparison of 3 seeds. Looking again")
 
 
 def test_a_table_without_a_finished_run() -> None:
@@ -158,9 +158,9 @@ def test_caveats_of_runs_stand_once_and_those_of_references_are_no_caveats_of_gr
     table = rows(losses(absolute=0.0, t5=-0.5)).assign(caveat=["", "short text\nother device", *["short text"] * 8])
     worse = reference("bigram model", 3.8, caveat="hardly trained")
     easy = reference("unigram model", 9.0)
-    assert caveats(compared(table, easy)) == ["short text", "other device"]
+    assert caveats(compared(table, easy)) == ["short text.", "other device."]
     one = compared(table, worse, easy)
-    assert caveats(one)[2:] == ["absolute is worse than the bigram model (3.8000): hardly trained"]
+    assert caveats(one)[2:] == ["absolute is worse than the bigram model (3.8000): hardly trained."]
     assert [group.label for group in one.groups] == ["t5", "absolute"]
     assert one.comparisons == 1
     assert Section("text", one).table.foot == [
@@ -169,7 +169,7 @@ def test_caveats_of_runs_stand_once_and_those_of_references_are_no_caveats_of_gr
     at_20, at_40 = (reference("chance", 0.5, SHARE, length=length) for length in (20, 40))
     shares = rows({"absolute": BASE, "shaw": SHAW}, SHARE, length=20)
     assert compared(at_40, shares).references == {}
-    assert caveats(compared(at_20, shares)) == ["absolute is worse than the chance (0.500)"]
+    assert caveats(compared(at_20, shares)) == ["absolute is worse than the chance (0.500)."]
 
 
 # Names of groups
@@ -195,7 +195,7 @@ def test_every_label_names_its_group() -> None:
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("shaw max_distance=16", "shaw max_distance=16 keys=true values=true"),  # the rest as in the first row
+        ("shaw max_distance=16", "shaw max_distance=16 keys=true values=true"),  # all with 16 are alike
         ("shaw values=false max_distance=4", "shaw max_distance=4 keys=true values=false"),
         ("t5 factor=8", "t5 factor=8.0"),
         ("nope", "nope"),
@@ -203,6 +203,18 @@ def test_every_label_names_its_group() -> None:
 )
 def test_some_settings_name_a_group(typed: str, meant: str) -> None:
     assert compared(*shaw_grid(), baseline=typed).baseline == meant
+
+
+def test_a_baseline_is_its_name_at_its_best_setting() -> None:
+    """Which counts as one of several; not so if all of its settings are given."""
+    values = losses(a=0.0, b=-0.1)
+    parts = [rows(values, rate=1), rows({name: [x - 0.3 for x in of.values()] for name, of in values.items()}, rate=2)]
+    for baseline, label, comparisons in (
+        ("a", "a rate=2", 7), (None, "a rate=2", 7), ("b", "b rate=2", 7), ("a rate=1", "a rate=1", 4),
+    ):  # fmt: skip
+        one = compared(*parts, baseline=baseline)
+        assert (one.baseline, one.comparisons) == (label, comparisons)
+        assert ("b rate=2 is best: better than a rate=2 by 0." in seedstats.headline(one)) == (label != "a rate=1")
 
 
 def test_names_that_are_meant() -> None:

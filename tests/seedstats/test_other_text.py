@@ -1,6 +1,5 @@
-"""What a comparison says of held-out text, by intervals over seeds and text at once, and of single runs."""
+"""What a comparison says of held-out text, by intervals over seeds and text at once."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,6 @@ import pandas as pd
 import pytest
 from tables import compared, losses, rows, said
 
-from seedstats import findings
 from seedstats.comparison import Comparison
 from seedstats.section import Section
 from seedstats.statistics.stretches import FEWEST_BLOCKS, seeds_and_text
@@ -84,7 +82,7 @@ def test_the_same_difference_everywhere_is_no_certainty() -> None:
     [
         (drawn(0.05, FEWEST_BLOCKS - 1), {}, "because too few passages of this one are independent."),
         (drawn(0.05, 12), {"documents": [1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9]},
-         "because the held-out text tells less than 10 equally long documents."),
+         "because its held-out documents tell less than 10 of equal length would."),
     ],
 )  # fmt: skip
 def test_a_short_text_says_nothing_of_other_text(values: Values, more: dict[str, Any], said_of_text: str) -> None:
@@ -98,7 +96,7 @@ def test_passages_of_another_checkpoint_say_nothing_of_other_text() -> None:
     best = whole.assign(metric="best loss")
     assert claim(compared(whole, best, passages)).endswith(EITHER)
     later = best.assign(value=[str(float(value) - 0.01) for value in best["value"]])
-    assert claim(compared(whole, later, passages)).endswith("measured on another checkpoint than the one compared.")
+    assert claim(compared(whole, later, passages)).endswith("measured with another checkpoint than the one compared.")
 
 
 def test_documents_are_what_is_drawn_of_a_text() -> None:
@@ -119,48 +117,3 @@ def test_nothing_is_shown_for_other_text_because_a_run_is_gone(lost: str) -> Non
     found = compared(*left).over_text
     assert found.keys() == ({"t5"} if lost == "shaw" else set())
     assert all(d.p_value >= before[label].p_value for label, d in found.items())
-
-
-# Single runs, on passages of the same text
-
-
-def single(difference: float, **values: Any) -> list[str]:
-    """What is said of two runs whose values on passages differ so. values: others of t5's whole, or its passages."""
-    generator = np.random.default_rng(2)
-    base = generator.normal(4, 0.25, PASSAGES)
-    both = {"absolute": [base], "t5": [base + generator.normal(difference, 0.05, PASSAGES)]}
-    whole, passages = parts(both, values.get("documents", ()))
-    if "t5" in values:
-        whole = rows({"absolute": [4.0], "t5": [values["t5"]]})
-    if "passages" in values:
-        of_t5 = passages["name"] == "t5"
-        passages = passages[~of_t5 | (passages["stretch"].astype(int) <= values["passages"])]
-    return findings(compared(whole, passages))
-
-
-def test_single_runs_say_something_of_the_text() -> None:
-    _, text = single(-0.1)
-    numbers = r"by 0\.\d+ nats \[0\.0\d+, 0\.1\d+\]"
-    whose = "On 33 passages of the text, these two runs of t5 and absolute"
-    assert re.fullmatch(rf"{whose} differ: t5 is better {numbers}\. Another seed may reverse this\.", text)
-    assert f"{whose} can't be told apart: " in single(0.0)[1]
-    many = [*range(1, PASSAGES), 1]
-    assert single(-0.1, documents=many)[1].startswith("On 32 passages of the text")
-    assert len(single(-0.1, documents=[1] * 20 + [2] * 13)) == 1  # too few documents
-    assert len(single(-0.1, passages=20)) == 1  # of other passages
-
-
-@pytest.mark.parametrize("loss", [3.9, 4.1])
-def test_whole_and_passages_never_say_better_and_worse_of_one_pair(loss: float) -> None:
-    """The passages say that t5 is better, whatever the whole says."""
-    text = " ".join(single(-0.1, t5=loss))
-    assert ("better" in text, "worse" in text) == (loss < 4, loss > 4)
-    assert ("differ in the other direction (-0.1" in text or "differ in the other direction (-0.0" in text) == (
-        loss > 4
-    )
-
-
-def test_of_several_seeds_no_single_runs_are_compared() -> None:
-    values = drawn(0.05)
-    one = compared(*parts({"absolute": values["absolute"][:1], "t5": values["t5"]}))
-    assert not any("these two runs" in text for text in findings(one))

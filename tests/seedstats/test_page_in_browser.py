@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from seedstats.page.blocks import Cell, Details, Table, Text
+from seedstats.page.blocks import Cell, Details, Heading, Table, Text
 from seedstats.page.files import write_report
 
 pytestmark = pytest.mark.browser
@@ -28,7 +28,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shades = [[name, *(Cell(f"{n / 18:.2f}", name, shade=n % 11) for n in range(18))] for name in ("fire", "alibi")]
     heads = [f"{n}× ({n}0)" for _ in groups for n in (1, 2, 3)]
     matrix = Table("Tasks", ["scheme", *heads], shades, "Means.", anchor="matrix", sortable=True, groups=groups)
-    write_report(folder, "Page", [losses, matrix, Details("folded", [Text("Hidden.")])])
+    section = Heading("Part", [Text("Of a section.")], folded=True)
+    write_report(folder, "Page", [losses, matrix, section, Details("folded", [Text("Hidden.")])])
     return folder / "report.html"
 
 
@@ -62,3 +63,11 @@ def test_what_is_folded_away_is_not_printed(page: Path, visit: Callable[..., Any
     seen = visit(page, PAPER, "print")
     assert "Hidden" not in seen.inner_text("body")
     assert not seen.locator("summary >> text=folded").is_visible()
+
+
+def test_sections_that_are_folded_on_the_screen_are_printed(page: Path, visit: Callable[..., Any]) -> None:
+    seen = visit(page, DESKTOP)
+    assert "Of a section." not in seen.inner_text("body")
+    seen.click("summary >> text=Part")
+    assert "Of a section." in seen.inner_text("body")
+    assert "Of a section." in visit(page, PAPER, "print").inner_text("body")

@@ -77,7 +77,7 @@ def test_a_report_of_one_comparison_begins_with_its_answer() -> None:
     for words in ("Of the last step.", "a note", "How to repeat it.", "python -m seedstats", "no runs"):
         assert words in texts
     caveats = next(block.items for block in whole.blocks if isinstance(block, Bullets) and block.kind == "caveat")
-    assert caveats == ["t5, absolute are worse than the bigram (3.0000)", "trained briefly"]
+    assert caveats == ["t5, absolute are worse than the bigram (3.0000).", "trained briefly."]
     table = section.table
     assert (table.columns[-1], [row[-1] for row in table.rows]) == ("size", ["12", "n/a"])
     lines = terminal.page(whole.on_screen).splitlines()

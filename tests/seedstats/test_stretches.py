@@ -10,7 +10,6 @@ from scipy import stats
 from seedstats.statistics.stretches import (
     FEWEST_BLOCKS,
     MOST_BLOCKS,
-    checkpoint_difference,
     contiguous_blocks,
     document_blocks,
     lag_one,
@@ -62,32 +61,6 @@ def test_a_difference_over_seeds_and_text() -> None:
 def test_a_text_of_one_scene_says_nothing_of_other_text() -> None:
     assert seeds_and_text(np.linspace(-1, 1, 240) + np.zeros((3, 1))) is None
     assert seeds_and_text(np.random.default_rng(5).normal(size=(3, FEWEST_BLOCKS - 1))) is None
-
-
-# Two checkpoints
-
-
-@pytest.mark.parametrize(("comparisons", "lengths"), [(1, 1200), (10, 1200), (1, 20)])
-def test_interval_of_two_checkpoints_is_that_of_blocks(comparisons: int, lengths: float) -> None:
-    """As many as the text asks for, with the degrees of freedom that their correlation leaves."""
-    ((differences,),) = correlated_text(lengths, 1, seeds=1)
-    found, blocks = checkpoint_difference(differences, comparisons=comparisons), text_blocks(differences[None])
-    mean, n = differences.mean(), blocks.differences.shape[1]
-    freedom = (n - 1) / max(1, blocks.inflation)
-    expected = stats.t.interval(1 - 0.05 / comparisons, freedom, mean, stats.sem(blocks.differences[0]))
-    assert (found.mean, found.n) == (pytest.approx(mean), n)
-    assert found.interval == pytest.approx(expected)
-
-
-def test_a_constant_difference_has_no_spread() -> None:
-    found = checkpoint_difference(np.full(63, 0.5))
-    assert (found.mean, found.interval, found.sd) == (0.5, (0.5, 0.5), 0.0)
-
-
-def test_too_few_stretches_for_an_interval() -> None:
-    differences = np.random.default_rng(10).normal(size=FEWEST_BLOCKS)
-    assert checkpoint_difference(differences[1:]) is None
-    assert checkpoint_difference(differences).n == FEWEST_BLOCKS
 
 
 # Blocks of a text: their means, their length and what correlation is left

@@ -112,30 +112,31 @@ def test_other_words_for_a_name(tmp_path: Path, column: str) -> None:
     [
         ("value", "", "{file}: has no rows"),
         ("value,value", "a,1,4.0,5.0", "{file}: has two columns value"),
-        ("value", "a,1,N/A", "row 2, column value: 'N/A' is no number"),
-        ("value", "a,None,4.0", "row 2, column seed: 'None' is no number"),
-        ("loss", "a,1,4.0", "has no column value; it has name, seed, loss"),
-        ("value", "a,1,4.0\nb,x,4.0", "row 3, column seed: 'x' is no number"),
-        ("value", "a,1.5,4.0", "row 2, column seed: '1.5' is no whole number"),
-        ("value", "a,1,4.0\na,,4.0", "row 3, column seed: '' is no whole number"),
-        ("value", "a,,4.0\nb,,4.0", "has no seeds, so there is nothing to compare"),
-        ("value", ",1,4.0", "row 2, column name: '' is empty"),
-        ("value,status", "a,1,,finished", "row 2, column value: '' is no number, of a run that is finished"),
+        ("value", "a,1,N/A", "{file}: row 2, column value: 'N/A' is no number"),
+        ("value", "a,None,4.0", "{file}: row 2, column seed: 'None' is no number"),
+        ("loss", "a,1,4.0", "{file}: has no column value; it has name, seed, loss"),
+        ("value", "a,1,4.0\nb,x,4.0", "{file}: row 3, column seed: 'x' is no number"),
+        ("value", "a,1.5,4.0", "{file}: row 2, column seed: '1.5' is no whole number"),
+        ("value", "a,1,4.0\na,,4.0", "{file}: row 3, column seed: '' is no whole number"),
+        ("value", "a,,4.0\nb,,4.0", "{file}: row 2, column seed: '' is a reference's, as all are: nothing to compare"),
+        ("value", ",1,4.0", "{file}: row 2, column name: '' is empty"),
+        ("value,status", "a,1,,finished", "{file}: row 2, column value: '' is no number, of a run that is finished"),
         ("value,status", "a,1,4.0,done",
-         "row 2, column status: 'done' is none of finished, diverged, missing, unplanned, reference"),
-        ("value,stretch", "a,1,4.0,0.5", "row 2, column stretch: '0.5' is no whole number"),
-        ("value,stretch", "a,1,4.0,1", "row 2, column stretch: '1' is of a metric that has no row for the whole text"),
+         "{file}: row 2, column status: 'done' is none of finished, diverged, missing, unplanned, reference"),
+        ("value,stretch", "a,1,4.0,0.5", "{file}: row 2, column stretch: '0.5' is no whole number"),
+        ("value,stretch", "a,1,4.0,1",
+         "{file}: row 2, column stretch: '1' is of a metric that has no row for the whole text"),
         ("value,stretch,stretch_tokens", "a,1,4.0,,\na,1,4.0,1,0",
-         "row 3, column stretch_tokens: '0' is no number of tokens"),
-        ("value,look", "a,1,4.0,first", "row 2, column look: 'first' is no number"),
-        ("value,unit", "a,1,4.0,of all", "row 2, column value: '4.0' is no proportion, as the unit says"),
-        ("value,better", "a,1,4.0,more", "row 2, column better: 'more' is neither lower nor higher"),
+         "{file}: row 3, column stretch_tokens: '0' is no number of tokens"),
+        ("value,look", "a,1,4.0,first", "{file}: row 2, column look: 'first' is no number"),
+        ("value,unit", "a,1,4.0,of all", "{file}: row 2, column value: '4.0' is no proportion, as the unit says"),
+        ("value,better", "a,1,4.0,more", "{file}: row 2, column better: 'more' is neither lower nor higher"),
         ("value,better", "a,1,4.0,lower\na,2,4.0,higher",
-         "row 3, column better: 'higher' is another one than in an earlier row of the same metric"),
+         "{file}: row 3, column better: 'higher' is another one than in an earlier row of the same metric"),
         ("value", "a,1,4.0\nb,1,4.0\na,1,4.1",
-         "rows 2 and 4 are both a with seed 1, value: a column that tells them apart is missing"),
+         "{file}: row 2 and {file}: row 4 are both a with seed 1, value: a column that tells them apart is missing"),
         ("value", "a,1,4.0\nb,,4.0\nb,,4.1",
-         "rows 3 and 4 are both b without a seed, value: a column that tells them apart is missing"),
+         "{file}: row 3 and {file}: row 4 are both b without a seed, value: a column that tells them apart is missing"),
     ],
 )  # fmt: skip
 def test_a_bad_table_is_refused_in_one_line_with_row_and_column(
@@ -144,3 +145,21 @@ def test_a_bad_table_is_refused_in_one_line_with_row_and_column(
     with pytest.raises(BadTable) as refused:
         read(tmp_path, f"name,seed,{columns}\n{rows}\n")
     assert str(refused.value) == problem.format(file=tmp_path / "results.csv")
+
+
+def test_of_several_files_the_wrong_one_is_named(tmp_path: Path) -> None:
+    """With the row's number in it, and the header as it has it."""
+    one, other = tmp_path / "one.csv", tmp_path / "other.csv"
+    one.write_text(GOOD)
+    for text, columns, problem in (
+        ("method,seed,loss\nc,1,4\n", None, f"{other}: has no column value; it has method, seed, loss"),
+        ("name,seed,value\nc,1,4\nc,2,x\n", None, f"{other}: row 3, column value: 'x' is no number"),
+        ("model,seed,value\nc,1,4\na,2,4\n", None, f"{one}: row 3 and {other}: row 3 are both a with seed 2"),
+        ("method,seed,loss\nc,1,x\n", {"value": "value"}, f"{other}: has no column value; it has method, seed, loss"),
+    ):
+        other.write_text(text)
+        with pytest.raises(BadTable) as refused:
+            read_table(one, other, columns=columns)
+        assert str(refused.value).startswith(problem)
+    other.write_text("method,seed,loss\nc,1,4.5\nd,1,5\n")
+    assert read_table(other, columns={"value": "loss"})["name"].tolist() == ["c", "d"]

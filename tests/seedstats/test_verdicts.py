@@ -86,9 +86,9 @@ def test_too_few_seeds_are_told() -> None:
     shares = {"shaw": [1.0] * 3, "nope": [0.0] * 3}
     (verdict,) = verdicts_on(shares, BETTER)
     assert (verdict.said, verdict.p) == ("not shown", 1 / 2**3)
-    assert verdict.remarks == ["all 3 seeds agree, but to show it takes 5: go on with seed=1,2,3,4,5"]
+    assert verdict.remarks == ["all 3 seeds agree, but to show it takes 5 seeds: go on with seed=1,2,3,4,5"]
     verdict, *_ = verdicts_on(shares, BETTER, *(f"{{name: shaw, at_least: 0.{n}}}" for n in range(1, 10)))
-    among = "all 3 seeds agree, but one of 10 claims takes 8: go on with seed=1,2,3,4,5,6,7,8"
+    among = "all 3 seeds agree, but to show one of 10 claims takes 8 seeds: go on with seed=1,2,3,4,5,6,7,8"
     assert (verdict.p, verdict.remarks) == (1.0, [among])
     assert [seeds_to_claim(family, sides=1) for family in (1, 2, 10, 12, 13)] == [5, 6, 8, 8, 9]
 
@@ -121,7 +121,7 @@ def test_of_losses_less_is_better() -> None:
     )
     assert (better.said, worse.said) == ("not shown", "not shown")
     assert (better.p_alone, worse.p_opposite_alone) == (1 / 2**5, 1 / 2**5)
-    assert "one of 2 claims takes 6: go on with seed=1,2,3,4,5,6" in better.sentence
+    assert "one of 2 claims takes 6 seeds: go on with seed=1,2,3,4,5,6" in better.sentence
 
 
 def test_the_direction_is_that_of_the_table_or_of_the_comparison() -> None:
@@ -261,9 +261,9 @@ ONES, THEIRS = [1.0, 1.0, 0.9995, 1.0, 1.0], "value: [1.0, 0.999, 1.0, 1.0, 0.99
         ([0.98, 1.0, 0.97, 1.0, 1.0], THEIRS, "undecided", "3 of 5 seeds agree"),
         (ONES, "value: 0.999, within: 0.01", "agrees within 0.01", ""),
         (ONES[:2], "value: 0.999, within: 0.01", "undecided",
-         "all 2 seeds agree, but to show it takes 5: go on with seed=1,2,3,4,5"),
+         "all 2 seeds agree, but to show it takes 5 seeds: go on with seed=1,2,3,4,5"),
         (ONES[:2], "value: [1.0, 1.0, 1.0, 1.0], within: 0.01", "undecided",
-         "all 2 seeds agree, but to show it takes 3: go on with seed=1,2,3"),
+         "all 2 seeds agree, but to show it takes 3 seeds: go on with seed=1,2,3"),
         (ONES, "value: 0.999", "not comparable", "settings are scaled"),
     ],
 )  # fmt: skip

@@ -34,9 +34,8 @@ from poslab.runs.groups import by_data
 from poslab.runs.load import Run, read_runs
 from poslab.runs.plan import PlannedGroup, keys_of
 from poslab.runs.table import RunTable, run_table
-from seedstats.answers import caveats, findings, headline, pair_sentences
+from seedstats.answers import caveats, findings, headline, on_baseline, pair_sentences
 from seedstats.comparison import Comparison
-from seedstats.other_text import checkpoint_sentences
 from seedstats.table import checked
 
 VERDICT = "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
@@ -241,8 +240,7 @@ def table_in(*folders: Path, **settings: Any) -> RunTable:
 def sentences(comparison: Comparison) -> list[str]:
     """All sentences on groups and pairs, one by one."""
     lost = [caveat for caveat in caveats(comparison) if "no finished run" in caveat]
-    single = checkpoint_sentences(comparison.base, comparison.groups, comparison.differences)
-    return [*map(str, comparison.findings.values()), *pair_sentences(comparison), *lost, *single]
+    return [*map(str, on_baseline(comparison).values()), *pair_sentences(comparison), *lost]
 
 
 def compare(

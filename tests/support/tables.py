@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from seedstats.answers import pair_sentences
+from seedstats.answers import on_baseline, pair_sentences
 from seedstats.comparison import Comparison, compare
+from seedstats.effects import effects_in_words
 from seedstats.finding import Finding
-from seedstats.settings import effects_in_words
 from seedstats.table import checked
 
 LOSS = {"metric": "loss", "unit": "nats per token", "better": "lower"}
@@ -58,5 +58,5 @@ def compared(*parts: pd.DataFrame, **settings: object) -> Comparison:
 
 def said(one: Comparison) -> list[str]:
     """All sentences on groups, pairs and settings, one by one."""
-    on_groups: Sequence[Finding] = list(one.findings.values())
+    on_groups: Sequence[Finding] = list(on_baseline(one).values())
     return [*map(str, on_groups), *pair_sentences(one), *effects_in_words(one.setting_effects)]

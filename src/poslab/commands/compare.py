@@ -45,7 +45,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     # The answer first: pictures and what has to be measured take longer.
     written = f"Claims of {config.claims}, {when_written(file)}." if file else ""
     print(terminal.page(Report(shown, verdicts=_verdicts(claims, found), written=written).on_screen), flush=True)
-    if config.measure and results.incomplete:
+    if config.measure and results.missing:
         results = results.measured()
         found = compared(results, config)
     sections = [results.section(title, one) for title, one in found.items()]

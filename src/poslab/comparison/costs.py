@@ -39,7 +39,7 @@ def uneven_speed(one: Comparison) -> list[str]:
     uneven = [label for label, (slowest, fastest) in ranges.items() if fastest > _UNEVEN * slowest]
     percent = f"{100 * (_UNEVEN - 1):.0f} %"
     return (
-        [f"speeds can't be compared: seeds of {', '.join(uneven)} differ in theirs by more than {percent}"]
+        [f"Speeds can't be compared: seeds of {', '.join(uneven)} differ in theirs by more than {percent}"]
         if uneven
         else []
     )
@@ -71,7 +71,7 @@ def cost_figure(one: Comparison, styles: Styles) -> blocks.Figure | None:
             if group.estimate.interval:
                 axes.vlines(cost, *group.estimate.interval, color=look["color"], alpha=0.35)
         faster = -1 if name == SPEED else 1
-        if name != SPEED or _told_apart([_range(group) for group in groups]):
+        if name != SPEED or all(slower[1] < faster[0] for slower, faster in pairwise(sorted(map(_range, groups)))):
             best = front([(faster * cost, one.metric.sign * mean) for cost, mean in points])
             line = zip(*(points[n] for n in best), strict=True)
             step = "steps-pre" if name == SPEED else "steps-post"
@@ -82,11 +82,6 @@ def cost_figure(one: Comparison, styles: Styles) -> blocks.Figure | None:
     parameters.set_xlim(left=-_FEW_PARAMETERS / 4)
     add_legend(figure, [styles[group.label]["label"] for group in groups])
     return blocks.Figure("costs", "What it costs", _CAPTION, figure)
-
-
-def _told_apart(ranges: Sequence[tuple[float, float]]) -> bool:
-    """Return whether no two ranges overlap."""
-    return all(earlier[1] < later[0] for earlier, later in pairwise(sorted(ranges)))
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[int]:

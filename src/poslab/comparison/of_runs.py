@@ -30,7 +30,7 @@ from poslab.runs.load import LeftOut, Run, read_runs
 from poslab.runs.plan import PLAN, PlannedGroup, read_plan
 from poslab.runs.table import RunTable, run_table
 from seedstats.comparison import Comparison
-from seedstats.page.blocks import Block, Details
+from seedstats.page.blocks import Block
 from seedstats.page.terminal import clock
 from seedstats.section import Section
 
@@ -49,10 +49,6 @@ class RunResults(Results):
     runs: Mapping[str, Run] = field(default_factory=dict)
     evaluations: Mapping[Path, Evaluation] = field(default_factory=dict)
     unmeasured: Mapping[Path, str] = field(default_factory=dict)
-
-    @property
-    def incomplete(self) -> bool:
-        return bool(self.missing)
 
     @property
     def missing(self) -> list[Run]:
@@ -93,6 +89,7 @@ class RunResults(Results):
         task = task_runs(title, runs)
         errors, without_answers = errors_of(task) if task else ([], [])
         memory = memory_table(evaluations)
+        beyond = {label: _at_longest(of_seeds) for label, of_seeds in evaluations.items()}
         every = [run for of in runs.values() for run in of]
         unmeasured = [self.unmeasured[run.folder] for run in every if run.folder in self.unmeasured]
         base = super().section(title, one)
@@ -100,8 +97,8 @@ class RunResults(Results):
         return replace(
             base,
             about=f"{base.about} Training ended at length {trained}.".lstrip() if task else base.about,
-            columns=base.columns if task else {**base.columns, **_beyond(evaluations)},
-            tables=[*base.tables, *([Details(memory.title, [replace(memory, title="")])] if memory else []), *errors],
+            columns=base.columns if task or not beyond else {**base.columns, "loss of longer windows": beyond},
+            tables=[*base.tables, *([memory] if memory else []), *errors],
             figures=of_losses + of_models,
             gallery=f"In each scheme's run of the median {one.metric.name}.",
             notes=[*unmeasured, *without_curves, *not_drawn, *without_answers],
@@ -152,12 +149,6 @@ def read_folders(config: CompareConfig) -> RunResults:
     return RunResults(
         found.table, folder, lines, config, finished, plan, picked_from, found.runs, evaluations=evaluations
     )
-
-
-def _beyond(evaluations: Mapping[str, Sequence[Evaluation]]) -> dict[str, Mapping[str, str]]:
-    """Return the column of mean sliding losses at the longest window beyond the training length."""
-    cells = {label: _at_longest(of_seeds) for label, of_seeds in evaluations.items()}
-    return {"loss of longer windows": cells} if cells else {}
 
 
 def _at_longest(of_seeds: Sequence[Evaluation]) -> str:

@@ -16,7 +16,7 @@ from poslab.errors import SettingError, UserError, as_typed
 from poslab.metric import BEST_VALIDATION_LOSS, LAST_VALIDATION_LOSS, LOSS, TEST_LOSS
 from seedstats.comparison import Comparison, compare
 from seedstats.errors import BadSetting, BadTable
-from seedstats.page.blocks import Block, Details
+from seedstats.page.blocks import Block
 from seedstats.section import Section
 from seedstats.table import read_table
 
@@ -46,13 +46,13 @@ class Results:
             about=_ABOUT.get(one.metric.name, ""),
             caveats=[*still_falling(one), *uneven_speed(one)],
             columns=cost_columns(one),
-            tables=[Details(solved.title, [solved])] if solved else [],
+            tables=[solved] if solved else [],
         )
 
     @property
-    def incomplete(self) -> bool:
-        """Return whether something is missing that can be measured."""
-        return False
+    def missing(self) -> Sequence[object]:
+        """Return the runs of which something is missing that can be measured."""
+        return ()
 
     def measured(self) -> "Results":
         """Return the results with what is missing measured, as far as it can be."""
@@ -110,7 +110,7 @@ def still_falling(one: Comparison) -> list[str]:
         d, fall = one.differences.get(group.label), group.mean("late_fall")
         if d and d.significant and fall is not None and fall > abs(d.mean or 0.0):
             found.append(f"{group.label} (by {fall:.2g})")
-    in_which = "the loss still fell by more than the difference in the last tenth of the steps"
+    in_which = "The loss still fell by more than the difference in the last tenth of the steps"
     return [f"{in_which}: {', '.join(found)}"] if found else []
 
 

@@ -11,8 +11,8 @@ from poslab.comparison.survival import log_rank, time_to_solve
 from seedstats.comparison import Comparison
 from seedstats.finding import p_text
 from seedstats.groups import BySeed, Group
+from seedstats.metric import per_cent
 from seedstats.page.blocks import Table
-from seedstats.remarks import per_cent
 from seedstats.statistics.families import holm
 from seedstats.statistics.proportions import proportion
 

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Heading:
-    """Title with the blocks below it; its level is its depth in the page. anchor: its id, for links."""
+    """Title with the blocks below it; its level is its depth in the page. anchor: its id, for links. folded: whether a
+    browser shows the title alone until it is clicked; print and markdown show all."""
 
     title: str
     blocks: Sequence[Block]
     anchor: str = ""
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Table:
     the left and in several lines. hint: a note on colours and tooltips, in html only.
     highlight: first cell of the row that stands out. foot: rows that are not sorted. sorted_by: the column by which
     the rows are sorted, and how. narrow: the columns that fit on a terminal; none: all. groups: heads above the
-    columns after the first, each with the number of columns below it.
+    columns after the first, each with the number of columns below it. folded: as of a Heading.
     """
 
     title: str
@@ -81,17 +83,20 @@ class Table:
     narrow: Sequence[int] = ()
     groups: Sequence[tuple[str, int]] = ()
     words: Sequence[int] = ()
+    folded: bool = False
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Figure with a title and a caption. name: of its file, and its id. small: it is part of a gallery."""
+    """Figure with a title and a caption. name: of its file, and its id. small: it is part of a gallery. folded: as of a
+    Heading."""
 
     name: str
     title: str
     caption: str
     figure: Drawing
     small: bool = False
+    folded: bool = False
 
     @cached_property
     def svg(self) -> str:
@@ -131,6 +136,11 @@ class Definitions:
 
 
 Block: TypeAlias = Heading | Text | Bullets | Table | Figure | Gallery | Details | Code | Definitions
+
+
+def folded(blocks: Iterable[Block]) -> list[Block]:
+    """Return the blocks, of which those with a title show it alone."""
+    return [replace(of, folded=True) if isinstance(of, Heading | Table | Figure) and of.title else of for of in blocks]
 
 
 def figures(blocks: Sequence[Block]) -> Iterator[Figure]:

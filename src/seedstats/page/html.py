@@ -40,8 +40,8 @@ def _all(blocks: Iterable[Block], level: int) -> Markup:
 
 def _block(block: Block, level: int) -> Markup:
     match block:
-        case Heading(title, blocks, anchor):
-            return _element(f"h{level}", title, id=anchor) + _all(blocks, level + 1)
+        case Heading(title, blocks, anchor, folded):
+            return _titled(_element(f"h{level}", title, id=anchor), _all(blocks, level + 1), folded)
         case Text(text, large):
             return _element("p", text, class_="headline" if large else "")
         case Bullets(items, kind, links):
@@ -72,13 +72,17 @@ def _element(tag: str, *content: str, **attributes: object) -> Markup:
     return Markup("<{0}{1}>{2}</{0}>").format(tag, opening, Markup("").join(content))
 
 
+def _titled(title: Markup, content: Markup, folded: bool) -> Markup:
+    return _element("details", _element("summary", title), content, class_="section") if folded else title + content
+
+
 def _linked(text: str, anchor: str) -> Markup:
     name, colon, rest = text.partition(": ")
     return _element("a", name, href=f"#{anchor}") + colon + rest
 
 
 def _table(table: Table, level: int) -> Markup:
-    title = _element(f"h{level}", table.title) if table.title else ""
+    title = _element(f"h{level}", table.title) if table.title else Markup("")
     heads, spans = [], list[Markup]()
     if table.groups:
         above = [_element("th", name, scope="colgroup", colspan=count) for name, count in table.groups]
@@ -92,11 +96,10 @@ def _table(table: Table, level: int) -> Markup:
     parts = [*spans, _element("thead", *heads, _element("tr", *columns)), _element("tbody", *_rows(table, table.rows))]
     parts += [_element("tfoot", *_rows(table, table.foot))] if table.foot else []
     kind = f"{table.kind} sortable".strip() if table.sortable else table.kind
-    lines = [title, _element("div", _element("table", *parts, id=table.anchor, class_=kind), class_="table")]
+    content = Markup("\n") + _element("div", _element("table", *parts, id=table.anchor, class_=kind), class_="table")
     if table.note:
-        hint = f" {table.hint}" if table.hint else ""
-        lines.append(_element("p", table.note, hint))
-    return Markup("\n").join(lines)
+        content += Markup("\n") + _element("p", table.note, f" {table.hint}" if table.hint else "")
+    return _titled(title, content, table.folded)
 
 
 def _rows(table: Table, rows: Iterable[Sequence[str | Cell]]) -> Iterable[Markup]:
@@ -114,9 +117,11 @@ def _cell(given: str | Cell, tag: str, words: bool, **attributes: str) -> Markup
 
 
 def _figure(figure: Figure, level: int) -> Markup:
-    title = "" if figure.small else _element(f"h{level}", figure.title)
+    title = Markup("") if figure.small else _element(f"h{level}", figure.title)
     uri = "data:image/svg+xml;base64," + base64.b64encode(figure.svg.encode()).decode()
     width = int((59 if figure.small else 64) * figure.figure.get_figwidth())  # at which its text can be read
     picture = Markup('<img src="{}" alt="{}" style="min-width: {}px">').format(uri, figure.title, width)
-    content = (title, _element("div", picture, class_="wide"), _element("figcaption", figure.caption))
-    return _element("figure", *content, id=figure.name)
+    content = _element("div", picture, class_="wide") + _element("figcaption", figure.caption)
+    if figure.folded:
+        return _titled(title, _element("figure", content, id=figure.name), folded=True)
+    return _element("figure", title, content, id=figure.name)

@@ -1,4 +1,4 @@
-"""Differences over text: of one pair of checkpoints, and of two schemes over seeds and text at once.
+"""Differences of two schemes over seeds and text at once.
 
 The difference of two schemes is known for S seeds, each on the same B blocks of text. Seeds are some of many, and so
 are blocks: an interval over seeds alone says nothing about other text, one over blocks alone nothing about other seeds.
@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from seedstats.statistics.intervals import CONFIDENCE, Estimate, StudentT
+from seedstats.statistics.intervals import StudentT
 from seedstats.statistics.paired import Difference
 
 MOST_BLOCKS = 40
@@ -65,7 +65,7 @@ def seeds_and_text(
     documents, tokens: (N,) of each stretch, if they are known. `sd` is the standard error of the mean, `n` the number
     of seeds.
     """
-    found = _blocks(np.asarray(differences, dtype=float), documents, tokens)
+    found = text_blocks(differences) if documents is None else document_blocks(differences, documents, tokens)
     if found is None:
         return None
     array = found.differences
@@ -92,27 +92,6 @@ def two_way(differences: ArrayLike) -> tuple[Array, Array, Array]:
     alone = np.where(of_seeds >= of_blocks, free_seeds, free_blocks)  # one of the two explains nothing beyond chance
     satterthwaite = np.divide(both**2, parts, out=np.ones_like(both), where=parts > 0)
     return mean, np.sqrt(np.maximum(both, larger) / (seeds * of_text)), np.where(both > larger, satterthwaite, alone)
-
-
-def checkpoint_difference(
-    differences: ArrayLike, documents: ArrayLike | None = None, tokens: ArrayLike = (), *, comparisons: int = 1
-) -> Estimate | None:
-    """Return the mean of differences (N,) of two checkpoints on stretches of a text, with its t interval over blocks of
-    the text, one of so many `comparisons` (Bonferroni); None if too few can be taken as independent.
-
-    documents, tokens: as for `seeds_and_text`. It is on held-out text of this corpus, and says nothing of other seeds.
-    """
-    found = _blocks(np.asarray(differences, dtype=float)[None], documents, tokens)
-    if found is None:
-        return None
-    (blocks,), n = found.differences, found.differences.shape[1]
-    mean, sd = float(blocks.mean()), float(blocks.std(ddof=1))
-    method = StudentT(sd / n**0.5, max(1.0, (n - 1) / max(1.0, found.inflation)))
-    return Estimate(mean, method.interval(mean, 1 - (1 - CONFIDENCE) / comparisons), sd, n)
-
-
-def _blocks(differences: Array, documents: ArrayLike | None, tokens: ArrayLike) -> TextBlocks | None:
-    return text_blocks(differences) if documents is None else document_blocks(differences, documents, tokens)
 
 
 # Blocks
