@@ -20,6 +20,7 @@ from seedstats.finding import (
     missing_seeds,
 )
 from seedstats.groups import Group
+from seedstats.interactions import interactions_in_words
 from seedstats.metric import Metric, per_cent
 from seedstats.other_text import text_condition
 from seedstats.statistics.best import BestSet, best_set
@@ -108,7 +109,7 @@ def best_groups(one: Comparison) -> BestSet | None:
 def findings(one: Comparison) -> list[str]:
     """Return what a comparison shows, at most five sentences: differences that are shown first; where there are more on
     groups, a line for each kind."""
-    effects = effects_in_words(one.setting_effects, one.effect)
+    effects = [*interactions_in_words(one.interactions), *effects_in_words(one.setting_effects, one.effect)]
     on_groups, judged = on_baseline(one), {group.label for group in one.judged}
     of_judged = {label: found for label, found in on_groups.items() if label in judged}
     ordered = sorted(of_judged.values(), key=lambda found: not isinstance(found, Shown | Equal))
@@ -122,7 +123,7 @@ def findings(one: Comparison) -> list[str]:
 
 def all_findings(one: Comparison) -> list[str]:
     """Return all findings one by one, if `findings` has them but in short."""
-    effects = effects_in_words(one.setting_effects, one.effect)
+    effects = [*interactions_in_words(one.interactions), *effects_in_words(one.setting_effects, one.effect)]
     every = [*map(str, on_baseline(one).values()), *pair_sentences(one), *effects]
     return every if set(every) - set(findings(one)) else []
 

@@ -13,6 +13,7 @@ from seedstats.choosing import chosen
 from seedstats.effects import Effect, effects
 from seedstats.errors import BadSetting, suggestion
 from seedstats.groups import Group, SeedPlan, groups_of, references_of
+from seedstats.interactions import Interaction, interactions
 from seedstats.metric import Metric, metric_of
 from seedstats.other_text import text_differences
 from seedstats.statistics.best import shown
@@ -46,6 +47,7 @@ class Comparison:
     references: Mapping[str, float] = field(default_factory=dict)
     worse_than: Mapping[str, str] = field(default_factory=dict)
     setting_effects: Sequence[Effect] = ()
+    interactions: Sequence[Interaction] = ()
     chosen: Sequence[str] = ()
     chosen_by: str = ""
     candidates: int = 1
@@ -198,6 +200,7 @@ def compare_groups(
         [_looked(planned.earlier)] if planned.earlier else [],
         effect,
         setting_effects=effects(ranked, base, planned, tested, defaults),
+        interactions=interactions(ranked, base, planned, defaults),
         chosen=[group.label for group in by_name.values()],
         chosen_by=chosen_by or groups[0].metric.title,
         candidates=len(candidates),

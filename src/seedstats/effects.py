@@ -73,7 +73,7 @@ class Effect:
         """Return a sentence naming the groups that differ in the other direction than the mean, if there are some."""
         if not self.difference.significant:
             return ""
-        values = [[_means([cell], side) for side in (0, 1)] for cell in self.cells]
+        values = [[cell_means([cell], side) for side in (0, 1)] for cell in self.cells]
         means = [fmean([level[seed] - baseline[seed] for seed in level] or [0.0]) for level, baseline in values]
         opposite = [cell for cell, mean in zip(self.cells, means, strict=True) if mean * self.difference.leaning < 0]
         where = " or ".join(map(self._setting, opposite[:3]))
@@ -146,14 +146,14 @@ def effects(
         of_name = factors(members, defaults.get(name, {}), baseline)
         for factor in of_name:
             for level in factor.levels[1:]:
-                cells = _cells(members, of_name, factor, level, factor.levels[0])
+                cells = cells_of(members, of_name, factor, level, factor.levels[0])
                 pairs = {pair for one, other in cells for pair in ((one.label, other.label), (other.label, one.label))}
                 if len(cells) > 1 or (cells and not pairs & {*tested}):
                     others = [other for other in of_name if other is not factor]
                     asked.append((name, factor.told(level), factor.told(factor.levels[0]), cells, others))
     values, seeds = {}, {}
     for place, (*_, cells, _) in enumerate(asked):
-        values[place] = _means(cells, 0, diverged=True), _means(cells, 1, diverged=True)
+        values[place] = cell_means(cells, 0, diverged=True), cell_means(cells, 1, diverged=True)
         seeds[place] = frozenset[int]().union(*(planned.of_pair(one.label, other.label) for one, other in cells))
     metric = groups[0].metric
     found = paired(values, proportion=metric.is_proportion, planned=seeds)
@@ -162,7 +162,7 @@ def effects(
     return [Effect(*one, metric, found[place]) for place, one in enumerate(asked)]
 
 
-def _cells(
+def cells_of(
     groups: Sequence[Group], of_name: Sequence[Factor], factor: Factor, level: Level, other: Level
 ) -> list[Cell]:
     """Return the pairs of groups of which the first has this level of the factor and the second the other one, and that
@@ -176,7 +176,7 @@ def _cells(
     return [(sides[0][place], sides[1][place]) for place in common]
 
 
-def _means(cells: Sequence[Cell], side: int, diverged: bool = False) -> BySeed:
+def cell_means(cells: Sequence[Cell], side: int, diverged: bool = False) -> BySeed:
     """Return for each seed that all their groups have the mean over the cells, with the level (0) or the baseline (1).
 
     diverged: whether a diverged seed counts, with the worst figure.
@@ -205,7 +205,7 @@ def confounded(groups: Sequence[Group]) -> list[str]:
     for name, members in by_name(groups).items():
         of_name = factors(members, {})
         for factor in of_name if len(of_name) > 1 else ():
-            if not any(_cells(members, of_name, factor, *two) for two in combinations(factor.levels, 2)):
+            if not any(cells_of(members, of_name, factor, *two) for two in combinations(factor.levels, 2)):
                 unknown[str(factor)].append(name)
     return [
         f"{', '.join(of)}: no two groups differ in {factor} alone, so its effect is not known."

@@ -12,6 +12,7 @@ from seedstats.effects import effects_table
 from seedstats.figures import scores_figure
 from seedstats.finding import ended, p_text
 from seedstats.groups import Group
+from seedstats.interactions import interactions_table
 from seedstats.page.blocks import Block, Bullets, Cell, Details, Figure, Gallery, Heading, Row, Table, Text, folded
 from seedstats.statistics.best import rank_intervals
 from seedstats.statistics.paired import FEWEST_SEEDS
@@ -71,7 +72,8 @@ class Section:
     def _tables(self) -> list[Table]:
         one = self.comparison
         choices = choices_table(one.groups, one.chosen, one.chosen_by, one.defaults)
-        return [table for table in (choices, pairs.matrix(one), effects_table(one.setting_effects)) if table]
+        of_settings = effects_table(one.setting_effects), interactions_table(one.interactions)
+        return [table for table in (choices, pairs.matrix(one), *of_settings) if table]
 
     @property
     def methods(self) -> list[str]:

@@ -1,0 +1,129 @@
+"""Interactions: whether the difference between a name and the baseline depends on another setting.
+
+An interaction is a difference of differences: the difference between a name and that of the baseline with one value of
+a setting, minus the same with another value, averaged over the values of all other settings that both names were tried
+with. Each seed gives one, so the test is the paired one of two groups (`statistics.paired`). Interactions are a family
+of their own, corrected by Holm's method, because a page asks first which name is best, and then where.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from seedstats.effects import Cell, cell_means, cells_of, factors
+from seedstats.finding import counted, p_text
+from seedstats.groups import BySeed, Group, SeedPlan, by_name
+from seedstats.metric import Metric
+from seedstats.page.blocks import Table
+from seedstats.statistics.families import one_family, without_claims
+from seedstats.statistics.paired import Difference, paired
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """Difference between a name and the baseline's with a value of a setting, `level`, minus that with `other`.
+
+    at_level, at_other: the two differences by seed.
+    """
+
+    name: str
+    baseline: str
+    level: str
+    other: str
+    at_level: BySeed
+    at_other: BySeed
+    metric: Metric
+    difference: Difference
+
+    @property
+    def sentence(self) -> str:
+        """Return the finding, where the interaction is shown."""
+        d, metric = self.difference, self.metric
+        more = "better" if d.leaning * metric.sign < 0 else "worse"
+        low, high = sorted(map(abs, d.interval or (0.0, 0.0)))
+        places = metric.places(low, abs(d.mean or 0.0), high)
+        ends = f" [{low:.{places}f}, {high:.{places}f}]" if d.interval else ""
+        size = f"{abs(d.mean or 0.0):.{places}f} {metric.short_unit}".rstrip()
+        compared = f"With {self.level} instead of {self.other}, {self.name} does {more} against {self.baseline}"
+        return f"{compared}: {size}{ends}, {counted(d.n)}."
+
+
+def interactions(
+    groups: Sequence[Group], baseline: str, planned: SeedPlan, defaults: Mapping[str, Mapping[str, str]]
+) -> list[Interaction]:
+    """Return the interactions of each name with each setting that it and the baseline's name were tried with."""
+    metric = groups[0].metric
+    first = next(group.name for group in groups if group.label == baseline)
+    members = by_name(groups)
+    of_first = {factor.names: factor for factor in factors(members[first], defaults.get(first, {}))}
+    asked: list[tuple[str, str, str]] = []
+    differences: dict[int, tuple[BySeed, BySeed]] = {}
+    seeds: dict[int, frozenset[int]] = {}
+    for name, own in members.items():
+        of_name = [of_first.get(of.names, of) for of in factors(own, defaults.get(name, {}))] if name != first else []
+        for factor, level in [(of, level) for of in of_name if of.names in of_first for level in of.levels[1:]]:
+            cells = cells_of(own, of_name, factor, level, factor.levels[0])
+            of_base = cells_of(members[first], [*of_first.values()], factor, level, factor.levels[0])
+            if cells and of_base:
+                place = len(asked)
+                differences[place] = _less(cells, of_base, 0), _less(cells, of_base, 1)
+                pairs = ((one.label, other.label) for one, other in (*cells, *of_base))
+                seeds[place] = frozenset[int]().union(*(planned.of_pair(*pair) for pair in pairs))
+                asked.append((name, factor.told(level), factor.told(factor.levels[0])))
+    found = paired(differences, proportion=metric.is_proportion, planned=seeds)
+    if planned.lost:
+        found = without_claims(found, f"there is no finished run of {', '.join(planned.lost)}")
+    (corrected,) = one_family([found])
+    return [
+        Interaction(name, first, level, other, *differences[place], metric, corrected[place])
+        for place, (name, level, other) in enumerate(asked)
+    ]
+
+
+def _less(cells: Sequence[Cell], of_base: Sequence[Cell], side: int) -> BySeed:
+    """Return by seed the mean over a name's cells less the baseline's, with the level (0) or the other (1).
+
+    A seed of which any run diverged has none, and so nothing is claimed.
+    """
+    own, base = cell_means(cells, side), cell_means(of_base, side)
+    return {seed: own[seed] - base[seed] for seed in own.keys() & base.keys()}
+
+
+def interactions_in_words(found: Sequence[Interaction]) -> list[str]:
+    """Return a sentence for each interaction that is shown, or one where none is; none where none was tested."""
+    shown = [one.sentence for one in found if one.difference.significant]
+    if shown or not any(one.difference.p_value is not None for one in found):
+        return shown
+    settings = " or ".join(dict.fromkeys(one.level.partition("=")[0] for one in found))
+    tests = "1 interaction" if len(found) == 1 else f"{len(found)} interactions"
+    return [f"No difference from {found[0].baseline} is shown to depend on {settings} ({tests})."]
+
+
+def interactions_table(found: Sequence[Interaction]) -> Table | None:
+    """Return the table of interactions; None if there are none."""
+    if not found:
+        return None
+    metric, baseline = found[0].metric, found[0].baseline
+    rows = [
+        [
+            one.name,
+            f"{one.level} against {one.other}",
+            metric.text(_mean(one.at_level), "+"),
+            metric.text(_mean(one.at_other), "+"),
+            metric.text(one.difference.mean, "+"),
+            metric.interval(one.difference.interval, "+"),
+            "n/a" if one.difference.p_value is None else p_text(one.difference.p_value),
+            str(one.difference.n),
+        ]
+        for one in found
+    ]
+    remark = (
+        f"An interaction is the difference from {baseline} with the first value of a setting minus the difference with "
+        f"the second, paired by seed. Its p-value and interval are corrected for the {len(rows)} interactions here."
+    )
+    heads = ("name", "setting", "with the first", "with the second", "interaction", "95 % interval", "p (Holm)", "n")
+    return Table(f"Does the difference from {baseline} depend on a setting?", heads, rows, remark, words=[1])
+
+
+def _mean(values: Mapping[int, float]) -> float | None:
+    return fmean(values.values()) if values else None
