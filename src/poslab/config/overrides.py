@@ -37,16 +37,17 @@ def scheme_name(running: Any) -> str | None:
     return str(running.runtime.choices["pos"])
 
 
-def with_any_scheme(overrides: Iterable[str]) -> list[str]:
-    """Return the overrides so that Hydra takes every setting of the scheme, of the task and of a group that may be
+def with_any_part(overrides: Iterable[str]) -> list[str]:
+    """Return the overrides so that Hydra takes every setting of a part, of the task and of a group that may be
     null: it knows those of a yaml, and of a sweep's default one, not those of a class, which are checked later. The
     name of a scheme comes before its settings, which else would be replaced by it."""
     known, settings = names(), []
     for override in overrides:
         plain = override.lstrip("+")
         name = plain.partition("=")[0]
-        # A group that may be null is null in every yaml, so its settings are below a name that is known.
-        of_class = name.startswith("pos.") or name.rpartition(".")[0] in known
+        # A group that may be null is null in every yaml, so its settings are below a name that is known, as parts are.
+        within = any(name.startswith(f"{group}.") for group in known)
+        of_class = name.startswith("pos.") or within
         of_task = name.startswith("data.") and name not in known
         settings.append(f"++{plain}" if of_class or of_task else override)
     of_scheme = [setting for setting in settings if setting.startswith("++pos.")]
@@ -122,7 +123,7 @@ def parse_arguments(arguments: list[str]) -> Namespace:
     parser = get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
     parsed = parser.parse_intermixed_args(arguments)
-    parsed.overrides = [_quoted(setting, parsed.multirun) for setting in with_any_scheme(parsed.overrides)]
+    parsed.overrides = [_quoted(setting, parsed.multirun) for setting in with_any_part(parsed.overrides)]
     return parsed
 
 
@@ -134,7 +135,7 @@ def run_hydra(task: Callable[[DictConfig], None], arguments: Namespace) -> None:
 
 def unquoted(override: str) -> str:
     """Return what is typed for an override that Hydra was given, the text without its quotes."""
-    if override.startswith("++"):  # of `with_any_scheme`
+    if override.startswith("++"):  # of `with_any_part`
         return override.removeprefix("++")
     name = override.partition("=")[0]
     if name.lstrip("+") != _TEXT:

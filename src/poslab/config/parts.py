@@ -8,31 +8,49 @@ what only the caller has, such as the parameters of the model.
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from poslab.config.fields import imported
+from poslab.config.fields import Limited, imported, typed
+from poslab.config.files import CONFIGS
 from poslab.config.nodes import TARGET
-from poslab.errors import SettingError, first_line, suggestion
+from poslab.errors import SettingError, UnknownSetting, UserError, as_typed, first_line, suggestion
 
 Node = dict[str, Any]
 
 
-def checked_node(node: Any, option: str) -> Node:
-    """Return a node as it is. Raises SettingError where there is no such callable, or it doesn't take a setting."""
+def checked_node(
+    node: Any, option: str, kind: str = "", passed: Collection[str] = (), beside: Collection[str] = ()
+) -> Node:
+    """Return a node in plain values; one of a dataclass that is `Limited` with all settings, typed and within limits.
+
+    kind: full name of the class that its class must be derived from. passed: arguments that the caller adds. beside:
+    settings of the group that are none of the class.
+
+    Raises SettingError where there is no such callable, or it doesn't take a setting.
+    """
     if not isinstance(node, Mapping) or not node.get(TARGET):
-        raise SettingError(option, node, f"must be an option of configs/{option.replace('.', '/')}, or a _target_")
-    target = imported(str(node[TARGET]), f"{option}.{TARGET}")
+        folder = option.replace(".", "/")
+        raise SettingError(option, node, f"must be an option of configs/{folder}, or {option}.{TARGET}=my_file.Mine")
+    where = f"{option}.{TARGET}"
+    target = imported(str(node[TARGET]), where)
     if not callable(target):
-        raise SettingError(f"{option}.{TARGET}", node[TARGET], "must be a class or a function")
-    known = list(_parameters(target))
-    for name, value in node.items():
-        if known and name not in known and not name.startswith("_"):
-            raise SettingError(f"{option}.{name}", value, f"unknown setting; {suggestion(name, known)}")
-    return {str(name): value for name, value in node.items()}
+        raise SettingError(where, node[TARGET], "must be a class or a function")
+    if kind and not (isinstance(target, type) and issubclass(target, imported(kind, where))):
+        raise SettingError(where, node[TARGET], f"must be a class derived from {kind}")
+    settings = {str(name): value for name, value in node.items() if name != TARGET}
+    if isinstance(target, type) and issubclass(target, Limited):
+        return {TARGET: str(node[TARGET]), **asdict(typed(target, settings, option))}  # type: ignore[call-overload]
+    known = parameters(target)
+    for name, value in settings.items():
+        if name in passed or (known and name not in known and not name.startswith("_")):
+            valid = [*beside, *(one for one in known if one not in {*passed, *beside})]
+            raise _unknown(option, name, value, valid)
+    return {TARGET: str(node[TARGET]), **settings}
 
 
 def part(node: Mapping[str, Any], option: str) -> Callable[..., Any]:
@@ -40,23 +58,64 @@ def part(node: Mapping[str, Any], option: str) -> Callable[..., Any]:
 
     Raises SettingError for a node as `checked_node` does, and when it is called, if the callable refuses its settings.
     """
-    made = instantiate(OmegaConf.create(checked_node(node, option)), _partial_=True, _convert_="all")
+    # What a setting names within is never made, or a run folder could have any callable called.
+    whole = {**checked_node(node, option), "_partial_": True, "_convert_": "all", "_recursive_": False}
+    made = instantiate(OmegaConf.create(whole))
 
     @functools.wraps(made.func, updated=())
     def called(*arguments: Any, **more: Any) -> Any:
         try:
             return made(*arguments, **more)
-        except (TypeError, ValueError) as error:
-            raise SettingError(option, node[TARGET], f"refuses its settings: {first_line(error)}") from error
+        except UserError:
+            raise
+        except Exception as error:  # whatever a class makes of a setting of another type
+            given = ", ".join(f"{name}={as_typed(value)}" for name, value in node.items() if name != TARGET)
+            problem = f"refuses its settings{f' ({given})' if given else ''}: {first_line(error)}"
+            raise SettingError(option, node[TARGET], problem) from error
 
     return called
 
 
-def _parameters(target: Callable[..., Any]) -> Iterator[str]:
-    """Yield the names of the settings that a callable takes; none where it takes any, or doesn't say."""
-    try:
-        parameters = inspect.signature(target).parameters.values()
-    except (TypeError, ValueError):
-        return
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        yield from (parameter.name for parameter in parameters)
+def parameters(target: Callable[..., Any]) -> list[str]:
+    """Return the names of the settings that a callable takes; none where it takes any, or doesn't say. A class that
+    takes any for its base takes those of its base."""
+    names: dict[str, None] = {}
+    makers = [base.__init__ for base in target.__mro__] if isinstance(target, type) else [target]
+    for maker in makers:
+        try:
+            own = list(inspect.signature(maker).parameters.values())
+        except (TypeError, ValueError):
+            return []
+        plain = [one.name for one in own if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
+        names |= dict.fromkeys(plain[1:] if isinstance(target, type) else plain)  # without self
+        if not any(one.kind is one.VAR_KEYWORD for one in own):
+            return list(names)
+    return []
+
+
+def takes(node: Mapping[str, Any], name: str) -> bool:
+    """Return whether the callable of a node says that it takes a setting of that name."""
+    return name in parameters(imported(str(node[TARGET]), TARGET))
+
+
+def without_recipe(node: Node, group: str, typed_names: Collection[str]) -> Node:
+    """Return a node without settings of other classes of its group that nobody typed: those of a recipe, as of a task
+    for AdamW, where another optimizer is chosen."""
+    known = parameters(imported(str(node[TARGET]), f"{group}.{TARGET}"))
+    others = set(_options(group)) - set(known) if known else set()
+    return {name: value for name, value in node.items() if name in typed_names or name not in others}
+
+
+def _unknown(option: str, name: str, value: Any, known: Collection[str]) -> UnknownSetting:
+    """Return the error of a setting that a part doesn't have; it names the group that has one of that name."""
+    slots = [folder.name for folder in sorted(CONFIGS.iterdir()) if folder.is_dir()]
+    other = name if name in slots else next((f"{slot}.{name}" for slot in slots if name in _options(slot)), "")
+    problem = f"did you mean {other}? valid: {', '.join(known)}" if other else suggestion(name, known)
+    return UnknownSetting(f"{option}.{name}", value, f"unknown setting; {problem}")
+
+
+@functools.cache
+def _options(group: str) -> list[str]:
+    """Return the settings of all options of a group, but the class."""
+    nodes = [OmegaConf.load(yaml) for yaml in sorted(CONFIGS.glob(f"{group}/*.yaml"))]
+    return sorted({str(name) for node in nodes for name in node} - {TARGET, "defaults"})

@@ -17,10 +17,10 @@ from poslab.config.corpora import fingerprint
 from poslab.config.fields import NOT_IDENTITY
 from poslab.config.files import safe_name
 from poslab.config.nodes import TARGET, given_settings
-from poslab.config.overrides import explain, scheme_name, with_any_scheme
+from poslab.config.overrides import explain, scheme_name, with_any_part
 from poslab.config.train import TrainConfig, parse
 from poslab.errors import SettingError, UnknownSetting, UserError
-from poslab.runs.code import fingerprints, task_sha256
+from poslab.runs.code import fingerprints, parts_fingerprint, task_sha256
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import RUNS, RunFolder
 from poslab.runs.initial import initial_fields
@@ -77,7 +77,7 @@ def sweep_folder(config: DictConfig) -> Path:
 
 def list_jobs(combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader) -> list[Job]:
     """Return a job for each combination of overrides, without those that repeat another."""
-    combinations = [with_any_scheme(overrides) for overrides in combinations]
+    combinations = [with_any_part(overrides) for overrides in combinations]
     given = [given_settings(overrides) for overrides in combinations]
     # All names have the scheme and the seed, so these are no part of the label.
     keys = dict.fromkeys(key for one in given for key in one if key not in ("pos", "seed"))
@@ -111,7 +111,8 @@ def planned_groups(jobs: Sequence[Job]) -> list[PlannedGroup]:
 def _recorded(config: TrainConfig) -> tuple[str, dict[str, Any], str, str | None]:
     """Return what the run will record: the name of its scheme, its settings with what tells apart the weights that it
     begins with, the sha256 of the data, and the fingerprint of the scheme."""
-    plain = replace(config, **_initial_fields(config.settings.init_from)).plain
+    begun = _initial_fields(config.settings.init_from) | {"parts_fingerprint": parts_fingerprint(config.parts)}
+    plain = replace(config, **begun).plain
     path = config.text_path
     data = _text_fingerprint(path, getattr(config.data, "name", None)) if path else task_sha256(config.data)
     return config.pos_name, plain, data, fingerprints(config.pos)["scheme_fingerprint"]
