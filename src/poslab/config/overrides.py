@@ -64,18 +64,18 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     message = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not of the form option=value; quote values with special characters"
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.partition("/")
         if group not in config_groups():  # such as hydra/launcher
             group, _, name = error.missing_cfg_file.rpartition("/")
         if group == "hydra/launcher" and name in _LAUNCHERS:
             return f'{group}={name}: needs a package that is not installed: python -m pip install "poslab[sweep]"'
-        there = {*error.options, *config_groups().get(group, [])}  # Hydra leaves out those of folders within
+        there = {*(error.options or ()), *config_groups().get(group, [])}  # Hydra leaves out those of folders within
         return f"{group}={name}: unknown; {suggestion(name, sorted(there))}"
     if match := re.match(r"Could not override '([^']+)'", message):
         option, known = match[1], names()
         of_group = [name for name in known if name.startswith(f"{option.partition('.')[0]}.")]
-        near = of_group or [*config_groups(), *(name for name in known if "." not in name)]
+        near = of_group or dict.fromkeys([*config_groups(), *(name for name in known if "." not in name)])
         problem = f"unknown setting; {suggestion(option, near)}"
         if option.startswith("data.") and option in known:
             problem = "a text has this setting, a task doesn't"
@@ -88,8 +88,6 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         return f"{''.join(typed[:1])}{message}"
     bad_option = "Config group override" in message or "choices." in message  # such as pos=5, or a list
     for group, options in config_groups().items() if bad_option else ():
-        if given.get(group, "").startswith("["):
-            return f"{group}={given[group]}: must be one option; -m {group}={given[group].strip('[]')} runs each"
         if given.get(group, options[0]) not in options:
             return f"{group}={given[group]}: must be one option; {suggestion(given[group], options)}"
     if match := re.match(r"Key '(\w+)' is not in struct full_key: hydra\.runtime\.choices", message):
@@ -109,6 +107,7 @@ def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:
 # Hydra has more, and takes -pos=NAME for -p, its short name of --package, and --conf for --config-dir.
 _SHOWING = ("-h", "--help", "--hydra-help", "--version", "--cfg", "--resolve", "-sc", "--shell-completion")
 _FLAGS = ("-m", "--multirun", "--config-dir", *_SHOWING)
+_MERGED = ("callbacks", "logger", "experiment", "debug")  # groups of which several options may be chosen
 _TEXT = "sample.prompt"  # always plain text
 # Plain text wherever Hydra can't read them.
 _PATHS = ("run_dir", "resume", "data.path", "data.cache_dir", "data.split", "data.document_separator")
@@ -123,6 +122,9 @@ def parse_arguments(arguments: list[str]) -> Namespace:
     parser = get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
     parsed = parser.parse_intermixed_args(arguments)
+    for group, text in given_settings(parsed.overrides).items():
+        if text.startswith("[") and group in config_groups() and group not in _MERGED:
+            raise UserError(f"{group}={text}: must be one option; -m {group}={text.strip('[]')} runs each")
     parsed.overrides = [_quoted(setting, parsed.multirun) for setting in with_any_part(parsed.overrides)]
     return parsed
 

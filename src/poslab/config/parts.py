@@ -33,10 +33,13 @@ def checked_node(
 
     Raises SettingError where there is no such callable, or it doesn't take a setting.
     """
-    if not isinstance(node, Mapping) or not node.get(TARGET):
-        folder = option.replace(".", "/")
-        raise SettingError(option, node, f"must be an option of configs/{folder}, or {option}.{TARGET}=my_file.Mine")
     where = f"{option}.{TARGET}"
+    if not isinstance(node, Mapping):
+        raise SettingError(option, node, f"must be a class as {TARGET} and its settings")
+    if not node.get(TARGET):
+        given = ", ".join(f"{option}.{name}" for name in node)
+        problem = f"must be given, a class such as my_file.Mine, or an option that has one, for {given or option}"
+        raise SettingError(where, "", problem)
     target = imported(str(node[TARGET]), where)
     if not callable(target):
         raise SettingError(where, node[TARGET], "must be a class or a function")
@@ -80,8 +83,8 @@ def parameters(target: Callable[..., Any]) -> list[str]:
     """Return the names of the settings that a callable takes; none where it takes any, or doesn't say. A class that
     takes any for its base takes those of its base."""
     names: dict[str, None] = {}
-    makers = [base.__init__ for base in target.__mro__] if isinstance(target, type) else [target]
-    for maker in makers:
+    makers: Any = [vars(base).get("__init__") for base in target.__mro__] if isinstance(target, type) else [target]
+    for maker in filter(None, makers):
         try:
             own = list(inspect.signature(maker).parameters.values())
         except (TypeError, ValueError):

@@ -129,13 +129,15 @@ def parse(
     slots = {name: _slot(plain.get(name), name, overrides or ()) for name in SLOTS}
     common, optimizer = _optimizer(slots["optim"], overrides or ())
     for name, schema in GROUPS.items():
-        node = {**plain, "optim": common}.get(name, {})
+        node = common if name == "optim" else plain.get(name, {})
         of_task = isinstance(node, Mapping) and TARGET in node
         parsed[name] = parse_task(node) if of_task else typed(schema, node, name)
     model, data = parsed["model"], parsed["data"]
     if data.longest_text is not None:
         model.longest_text = min(data.longest_text, model.context_length)
     model.in_segments = data.in_segments
+    if parsed["trainer"].precision == "16-true":
+        _hold_in_half(optimizer, given_of(overrides or (), "optim"))
     scheme = parse_scheme(chosen(plain["pos"], given_of(overrides or ())))
     if not scheme.overrides("tables"):  # it learns nothing that could move faster: with any factor the same run
         parsed["optim"].position_learning_rate_factor = 1.0
@@ -163,13 +165,26 @@ def _slot(node: Any, group: str, overrides: Sequence[str]) -> dict[str, Any]:
 def _optimizer(node: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], Node]:
     """Return (what all optimizers have, the checked node of this one). Raises SettingError."""
     if "lr" in node:
-        raise UnknownSetting("optim.lr", node["lr"], "is learning_rate, of every optimizer")
+        raise UnknownSetting("optim.lr", node["lr"], "unknown setting; did you mean learning_rate?")
     common = {name: node[name] for name in _COMMON if name in node}
     own = {name: value for name, value in node.items() if name not in common}
     given = given_of(overrides, "optim")
     if own.get(TARGET):
         own = without_recipe(own, "optim", given)
     return common, checked_node(own, "optim", "torch.optim.Optimizer", passed=("params", "lr", "fused"), beside=_COMMON)
+
+
+_LEAST_IN_HALF = 1e-5
+
+
+def _hold_in_half(optimizer: Node, given: Mapping[str, str]) -> None:
+    """Raise `eps` of an optimizer to what trains in float16, where the mean of a squared gradient below 2.4e-4 is 0, and
+    a step divides by `eps` alone. Raises SettingError if a smaller one was typed."""
+    eps = optimizer.get("eps")
+    if isinstance(eps, float) and eps < _LEAST_IN_HALF:
+        if "eps" in given:
+            raise SettingError("optim.eps", eps, f"must be at least {_LEAST_IN_HALF:g} with trainer.precision=16-true")
+        optimizer["eps"] = 1e-4
 
 
 def _check_together(config: TrainConfig) -> None:

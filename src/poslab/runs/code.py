@@ -1,4 +1,4 @@
-"""Fingerprints of the source that decides a run's numbers: poslab's own, and that of its scheme, its task and its parts.
+"""Fingerprints of the source that decides a run's numbers: poslab's own, that of its scheme and task, and of its parts.
 
 A fingerprint is a hash of whole files, wherever they are and whatever they are called. The modules that a scheme or a
 task imports from its own folder tree count with it; modules that are imported by a computed name are not seen.
@@ -14,7 +14,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from poslab.config.fields import Role, full_name, imported
+from poslab.config import fields
+from poslab.config.fields import Role, full_name
 from poslab.config.groups import SLOTS
 from poslab.config.nodes import TARGET, targets
 from poslab.config.schemes import classes
@@ -67,13 +68,14 @@ def parts_fingerprint(parts: Mapping[str, Any]) -> str | None:
     """Return 16 hex digits for the source of the classes and functions from outside that decide a result, of the parts
     of a TrainConfig; None if there are none."""
     deciding = (node for group, node in parts.items() if SLOTS[group] is Role.RESULT)
-    return scheme_fingerprint(*(imported(target, TARGET) for node in deciding for target in outside(node)))
+    named = (target for node in deciding for target in outside(node))
+    return scheme_fingerprint(*(fields.imported(target, TARGET) for target in named))
 
 
 @cache
 def scheme_fingerprint(*classes: Callable[..., Any]) -> str | None:
-    """Return 16 hex digits for the source of schemes, of a task or of other parts; None if there are no files, as for a class typed
-    into a notebook.
+    """Return 16 hex digits for the source of schemes, of a task or of other parts; None if there are no files, as for a
+    class typed into a notebook.
 
     The code is that of the first call in this process, which should be soon after it was loaded.
     """

@@ -70,7 +70,10 @@ def _read_settings(
         own = read_config(RunFolder(folder).config)
     except ValueError as error:
         raise SettingError("resume", folder, f"no run to resume: {error}") from error
-    again = [*targets(chosen(typed["pos"], given_of(overrides))), *(each for slot in SLOTS for each in targets(typed[slot] or {}))]
+    again = [
+        *targets(chosen(typed["pos"], given_of(overrides))),
+        *(each for slot in SLOTS for each in targets(typed[slot] or {})),
+    ]
     for what, named in foreign_code(own).items():
         foreign = [target for target in named if target not in again]
         if problem := distrust(what, foreign, typed["allow_code"]):

@@ -33,6 +33,7 @@ from poslab.training.module import language_model_of
 from poslab.training.summary import flat_settings
 from seedstats.page.terminal import visible
 
+
 def check_loggers(nodes: Mapping[str, Node]) -> None:
     """Raise SettingError where the package of a logger is not installed."""
     for name, node in nodes.items():

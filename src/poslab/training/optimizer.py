@@ -27,10 +27,10 @@ def make_optimizer(model: GPT, config: OptimConfig, node: Node, fused: bool) -> 
 def parameter_groups(model: GPT, config: OptimConfig) -> list[dict[str, Any]]:
     """Group the parameters by their purpose, which an optimizer may ask for by `name`; none is empty.
 
-    matrices: of the blocks. embeddings: all other matrices, the token embedding and the head. vectors: norms and biases.
-    scheme: what the scheme learns, with a learning rate of its own. Matrices and embeddings decay. Position tables
-    don't: decay would pull what is known of position towards nothing, and harder for the schemes that express it in
-    larger numbers.
+    matrices: of the blocks. embeddings: all other matrices, such as those of tokens and of the head. vectors: norms and
+    biases. scheme: what the scheme learns, with a learning rate of its own. Matrices and embeddings decay. Position
+    tables don't: decay would pull what is known of position towards nothing, and harder for the schemes that express it
+    in larger numbers.
     """
     tables, blocks = ({id(p) for p in module.parameters()} for module in (model.position_tables, model.blocks))
     groups: dict[str, list[Tensor]] = {"matrices": [], "embeddings": [], "vectors": [], "scheme": []}

@@ -57,7 +57,7 @@ class Linear(Schedule):
 
 @dataclass(frozen=True, kw_only=True)
 class WarmupStableDecay(Linear):
-    """The peak, and a line down over the last `decay_share` of the steps after the warm-up (Hu et al. 2024, MiniCPM)."""
+    """The peak, then a line down in the last share of the steps after the warm-up (MiniCPM, Hu et al. 2024)."""
 
     decay_share: float = setting(0.2, above=0, most=1)
 

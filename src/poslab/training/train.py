@@ -50,7 +50,9 @@ def train(config: TrainConfig) -> Summary:
         data = make_data(config)
         check_limits(config.trainer, data, processes)
         module = LanguageModel(make_model(config, data.vocabulary, new=earlier.checkpoint is None), config, data)
-        module.make_optimizer(), make_schedule(config.schedule)  # which may refuse their settings, before anything is written
+        # Parts may refuse their settings, so they are made once before anything is written.
+        module.make_optimizer()
+        make_schedule(config.schedule)
         callbacks = make_callbacks(config.callbacks)
         if earlier.folder is not None:
             folder = earlier.rewind(data)

@@ -90,7 +90,12 @@ def _callbacks(
         watched, mode = ("val/loss", "min") if settings.monitor == LOSS else (IMPROVEMENTS, "max")
         patience = settings.early_stopping_patience
         callbacks.append(EarlyStopping(watched, mode=mode, patience=patience, check_on_train_epoch_end=False))
-    return [*callbacks, *brought, BestWeights(folder), ResumePoints(folder, settings.checkpoint_every_n_steps, every, stop)]
+    return [
+        *callbacks,
+        *brought,
+        BestWeights(folder),
+        ResumePoints(folder, settings.checkpoint_every_n_steps, every, stop),
+    ]
 
 
 def check_trainer(settings: TrainerConfig) -> int:
