@@ -129,7 +129,7 @@ def parse_arguments(arguments: list[str]) -> Namespace:
     return parsed
 
 
-def run_hydra(task: Callable[[DictConfig], None], arguments: Namespace) -> None:
+def run_hydra(task: Callable[[DictConfig], Any], arguments: Namespace) -> None:
     """Do as hydra.main(task) would with these arguments in sys.argv: sweep, or show what is asked for."""
     setbase("1.3")
     _run_hydra(arguments, get_args_parser(), task, str(CONFIGS), "train")

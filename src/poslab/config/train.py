@@ -143,7 +143,10 @@ def parse(
         parsed["optim"].position_learning_rate_factor = 1.0
     rest = {key: value for key, value in plain.items() if key not in {*GROUPS, *SLOTS, "pos"}}
     parsed["settings"] = typed(Settings, rest, "")
-    parsed["optimizer"], parsed["schedule"] = optimizer, checked_node(slots["schedule"], "schedule")
+    # From outside any callable will do, but a run folder could name any of poslab's.
+    ours = str(slots["schedule"].get(TARGET)).startswith(("poslab.", "torch.", "pytorch_lightning."))
+    kind = "poslab.training.schedules.Schedule" if ours else ""
+    parsed["optimizer"], parsed["schedule"] = optimizer, checked_node(slots["schedule"], "schedule", kind)
     for name, kind in (("callbacks", "pytorch_lightning.Callback"), ("logger", "pytorch_lightning.loggers.Logger")):
         parsed[name] = {key: checked_node(node, f"{name}.{key}", kind) for key, node in slots[name].items()}
     name = pos_name or type(scheme).__name__.lower()
@@ -178,7 +181,7 @@ _LEAST_IN_HALF = 1e-5
 
 
 def _hold_in_half(optimizer: Node, given: Mapping[str, str]) -> None:
-    """Raise `eps` of an optimizer to what trains in float16, where the mean of a squared gradient below 2.4e-4 is 0, and
+    """Raise `eps` of an optimizer to what trains in float16, where the square of a gradient below 2.4e-4 is 0, so that
     a step divides by `eps` alone. Raises SettingError if a smaller one was typed."""
     eps = optimizer.get("eps")
     if isinstance(eps, float) and eps < _LEAST_IN_HALF:

@@ -67,12 +67,18 @@ class Job:
         return unmeasured_lengths(self.folder, self.config.evaluation)
 
 
-def sweep_folder(config: DictConfig) -> Path:
-    """Return `run_dir`, or runs/<experiment>, or runs."""
+def sweep_folder(config: DictConfig, running: Any) -> Path:
+    """Return `run_dir`, or runs/<experiment>, or runs. running: Hydra's own part of the configuration."""
     if config.run_dir is not None:
         return Path(os.path.expanduser(str(config.run_dir)))
-    experiment = config.hydra.runtime.choices.get("experiment")
+    experiment = running.runtime.choices.get("experiment")
     return RUNS / experiment if experiment else RUNS
+
+
+def job_folder(config: TrainConfig, folder: Path, label: Sequence[str] = ()) -> Path:
+    """Return where a job's run is made in the folder of its sweep. label: settings in which its sweep's jobs differ."""
+    name = "-".join([config.pos_name, *label, f"seed{config.settings.seed}"])
+    return folder / f"{safe_name(name, 100)}-{identity(config)[:8]}"
 
 
 def list_jobs(combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader) -> list[Job]:
@@ -82,7 +88,7 @@ def list_jobs(combinations: Sequence[Sequence[str]], config: DictConfig, loader:
     # All names have the scheme and the seed, so these are no part of the label.
     keys = dict.fromkeys(key for one in given for key in one if key not in ("pos", "seed"))
     varied = [key for key in keys if len({one.get(key) for one in given}) > 1]
-    folder, composer = sweep_folder(config), _Composer(config, loader)
+    folder, composer = sweep_folder(config, config.hydra), _Composer(config, loader)
     finished = {}  # by identity, because a folder may have been renamed
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if run := _finished_run(path):
@@ -161,13 +167,12 @@ def _plan_job(
     label = [f"{key.rsplit('.', 1)[-1]}_{given[key]}" for key in varied if key in given]
     try:
         parsed = composer.config_of(overrides)
-        name = "-".join([parsed.pos_name, *label, f"seed{parsed.settings.seed}"])
         decisive = identity(parsed)
         if (run := finished.get(decisive)) is not None:
             now = fingerprints(parsed.pos)
             other_code = {key: getattr(run.summary, key) for key in now} != now
             return Job(overrides, run.folder, parsed, decisive, reused=True, other_code=other_code)
-        own = folder / f"{safe_name(name, 100)}-{decisive[:8]}"
+        own = job_folder(parsed, folder, label)
         # A finished one of this identity would have been found, and its folder is called after that at first.
         problem = f"{own}: {EXTENDED}" if _finished_run(own) else ""
         return Job(overrides, own, parsed, decisive, problem, problem)
