@@ -58,7 +58,7 @@ def in_this_process(config: TrainConfig, overrides: list[str], log: Path) -> str
     """Stands in for a job's own process."""
     with log.open("w") as opened, redirect_stdout(opened), redirect_stderr(opened):
         try:
-            job_module.train_or_evaluate(config, fingerprints(config.pos))
+            job_module.train_or_evaluate(config, job_module.code_of(config))
         except UserError as error:
             return str(error)
     return ""

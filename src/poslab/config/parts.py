@@ -48,9 +48,9 @@ def checked_node(
     settings = {str(name): value for name, value in node.items() if name != TARGET}
     if isinstance(target, type) and issubclass(target, Limited):
         return {TARGET: str(node[TARGET]), **asdict(typed(target, settings, option))}  # type: ignore[call-overload]
-    known = parameters(target)
+    known, takes_any = _parameters(target)
     for name, value in settings.items():
-        if name in passed or (known and name not in known and not name.startswith("_")):
+        if name in passed or not (takes_any or name in known or name.startswith("_")):
             valid = [*beside, *(one for one in known if one not in {*passed, *beside})]
             raise _unknown(option, name, value, valid)
     return {TARGET: str(node[TARGET]), **settings}
@@ -71,7 +71,7 @@ def part(node: Mapping[str, Any], option: str) -> Callable[..., Any]:
             return made(*arguments, **more)
         except UserError:
             raise
-        except Exception as error:  # whatever a class makes of a setting of another type
+        except (TypeError, ValueError, LookupError) as error:  # what a class makes of a setting of another type
             given = ", ".join(f"{name}={as_typed(value)}" for name, value in node.items() if name != TARGET)
             problem = f"refuses its settings{f' ({given})' if given else ''}: {first_line(error)}"
             raise SettingError(option, node[TARGET], problem) from error
@@ -79,40 +79,41 @@ def part(node: Mapping[str, Any], option: str) -> Callable[..., Any]:
     return called
 
 
-def parameters(target: Callable[..., Any]) -> list[str]:
-    """Return the names of the settings that a callable takes; none where it takes any, or doesn't say. A class that
-    takes any for its base takes those of its base."""
+def _parameters(target: Callable[..., Any]) -> tuple[list[str], bool]:
+    """Return (names of settings that a callable takes, whether it takes any other, or doesn't say). A class that takes
+    any for its base takes those of its base."""
     names: dict[str, None] = {}
     makers: Any = [vars(base).get("__init__") for base in target.__mro__] if isinstance(target, type) else [target]
     for maker in filter(None, makers):
         try:
             own = list(inspect.signature(maker).parameters.values())
         except (TypeError, ValueError):
-            return []
+            break
         plain = [one.name for one in own if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
         names |= dict.fromkeys(plain[1:] if isinstance(target, type) else plain)  # without self
         if not any(one.kind is one.VAR_KEYWORD for one in own):
-            return list(names)
-    return []
+            return list(names), False
+    return list(names), True
 
 
 def takes(node: Mapping[str, Any], name: str) -> bool:
     """Return whether the callable of a node says that it takes a setting of that name."""
-    return name in parameters(imported(str(node[TARGET]), TARGET))
+    return name in _parameters(imported(str(node[TARGET]), TARGET))[0]
 
 
 def without_recipe(node: Node, group: str, typed_names: Collection[str]) -> Node:
     """Return a node without settings of other classes of its group that nobody typed: those of a recipe, as of a task
     for AdamW, where another optimizer is chosen."""
-    known = parameters(imported(str(node[TARGET]), f"{group}.{TARGET}"))
-    others = set(_options(group)) - set(known) if known else set()
+    known, takes_any = _parameters(imported(str(node[TARGET]), f"{group}.{TARGET}"))
+    others = set() if takes_any else {*_options(group)} - {*known}
     return {name: value for name, value in node.items() if name in typed_names or name not in others}
 
 
 def _unknown(option: str, name: str, value: Any, known: Collection[str]) -> UnknownSetting:
     """Return the error of a setting that a part doesn't have; it names the group that has one of that name."""
     slots = [folder.name for folder in sorted(CONFIGS.iterdir()) if folder.is_dir()]
-    other = name if name in slots else next((f"{slot}.{name}" for slot in slots if name in _options(slot)), "")
+    others = (f"{slot}.{name}" for slot in slots if slot != option and name in _options(slot))
+    other = name if name in slots else next(others, "")
     problem = f"did you mean {other}? valid: {', '.join(known)}" if other else suggestion(name, known)
     return UnknownSetting(f"{option}.{name}", value, f"unknown setting; {problem}")
 

@@ -53,7 +53,8 @@ def make_loggers(nodes: Mapping[str, Node], folder: RunFolder) -> list[Logger]:
             loggers.append(part(node, f"logger.{name}")(**place))
             _ = loggers[-1].experiment  # type: ignore[attr-defined]  # begins its run
         except Exception as error:  # whatever its packages, a file or a server raise
-            raise UserError(" ".join(f"logger={name}: {error}; resume={folder} tries again".split())) from error
+            problem = error if isinstance(error, UserError) else f"logger={name}: {error}"
+            raise UserError(" ".join(f"{problem}; resume={folder} tries again".split())) from error
     return loggers
 
 
