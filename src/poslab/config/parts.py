@@ -71,7 +71,7 @@ def part(node: Mapping[str, Any], option: str) -> Callable[..., Any]:
             return made(*arguments, **more)
         except UserError:
             raise
-        except (TypeError, ValueError, LookupError) as error:  # what a class makes of a setting of another type
+        except Exception as error:  # whatever a class makes of a setting of another type
             given = ", ".join(f"{name}={as_typed(value)}" for name, value in node.items() if name != TARGET)
             problem = f"refuses its settings{f' ({given})' if given else ''}: {first_line(error)}"
             raise SettingError(option, node[TARGET], problem) from error

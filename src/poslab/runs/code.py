@@ -64,12 +64,15 @@ def code_fingerprint() -> str:
     return _hash({*decisive, *_SHARED, _ROOT / "evaluation" / "losses.py", _ROOT / "metric.py"})
 
 
-def parts_fingerprint(parts: Mapping[str, Any]) -> str | None:
-    """Return 16 hex digits for the source of the classes and functions from outside that decide a result, of the parts
-    of a TrainConfig; None if there are none."""
+def foreign_parts(parts: Mapping[str, Any]) -> list[str]:
+    """Return the classes and functions from outside that decide a result, of the parts of a TrainConfig."""
     deciding = (node for group, node in parts.items() if SLOTS[group] is Role.RESULT)
-    named = (target for node in deciding for target in outside(node))
-    return scheme_fingerprint(*(fields.imported(target, TARGET) for target in named))
+    return [target for node in deciding for target in outside(node)]
+
+
+def parts_fingerprint(parts: Mapping[str, Any]) -> str | None:
+    """Return 16 hex digits for the source of `foreign_parts`; None if there are none."""
+    return scheme_fingerprint(*(fields.imported(target, TARGET) for target in foreign_parts(parts)))
 
 
 @cache

@@ -19,7 +19,7 @@ from poslab.config.train import PROVENANCE_FIELDS, TrainConfig
 from poslab.errors import RunStopped, SettingError, UserError, as_typed
 from poslab.processes import launched, rank
 from poslab.runs.checkpoint_files import read_checkpoint
-from poslab.runs.code import changed_fingerprints, edited, foreign_code, outside, parts_fingerprint
+from poslab.runs.code import changed_fingerprints, edited, foreign_code, foreign_parts, parts_fingerprint
 from poslab.runs.folder import RunFolder
 from poslab.runs.initial import initial_fields
 from poslab.signals import Interrupted
@@ -165,7 +165,7 @@ def _from_checkpoint(
 def _code_notes(folder: RunFolder, config: TrainConfig, about: dict[str, Any], step: int) -> list[str]:
     """Note a change of poslab's code. Raises SettingError where the source of the scheme, or of a part from outside
     poslab, has changed."""
-    scheme, parts = config.pos, ", ".join(target for node in config.parts.values() for target in outside(node))
+    scheme, parts = config.pos, " or ".join(foreign_parts(config.parts))
     others_edited = about["config"].get("parts_fingerprint") != parts_fingerprint(config.parts)
     if edited_part := edited(about, scheme) or (parts if others_edited else ""):
         problem = f"the code of {edited_part} has changed since step {step}; a new run trains the new code"
