@@ -98,7 +98,7 @@ def _checked(composed: DictConfig, running: DictConfig, name: str | None, config
 def _run_job(config: DictConfig) -> float:
     """Run one job of a sweep, in a process of Hydra's launcher, and return its figure, for a sweeper that searches."""
     from poslab.config.train import parse
-    from poslab.sweep import run_job
+    from poslab.sweep.job import JobFiles, run_job
     from poslab.sweep.job_list import job_folder, sweep_folder
 
     running = HydraConfig.get()
@@ -111,7 +111,7 @@ def _run_job(config: DictConfig) -> float:
     folder = job_folder(parsed, sweep_folder(config, running))
     placed = replace(parsed, settings=replace(parsed.settings, run_dir=str(folder)))
     figure = run_job(placed, [*overrides, f"run_dir={folder}"])
-    print(f"{folder}: {parsed.settings.monitor} {figure:.6g}", flush=True)
+    print(f"{folder}: {JobFiles(folder).failure or f'{parsed.settings.monitor} {figure:.6g}'}", flush=True)
     return figure
 
 

@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 from poslab.config.command_line import argv_of
 from poslab.config.train import TrainConfig
 from poslab.errors import UserError
+from poslab.metric import LOSS, PERPLEXITY
 from poslab.processors import compute_on
 from poslab.runs.code import fingerprints, parts_fingerprint
 from poslab.runs.evaluation import unmeasured_lengths
@@ -64,7 +65,8 @@ def run_job(config: TrainConfig, overrides: list[str]) -> float:
     process is at it. The screen output goes to the job's log, which ends with "error: ..." if it failed; only
     an interruption raises.
 
-    Returns the best of the figure that `monitor` names; no number if the run has none.
+    Returns the best of the figure that `monitor` names. A run without one, as it diverged or failed, has the worst that
+    there is, as a search would end at a number that is none.
     """
     folder = _folder(config)
     files = JobFiles(folder.path)
@@ -73,7 +75,8 @@ def run_job(config: TrainConfig, overrides: list[str]) -> float:
         if not done and (reason := _run_alone(config, overrides, files.log)):
             files.add_failure(reason)
     best = Summary.read(folder.summary).best_monitored if folder.finished else None
-    return math.nan if best is None else best
+    worst = math.inf if config.settings.monitor in (LOSS, PERPLEXITY.name) else -math.inf
+    return worst if best is None else best
 
 
 def _folder(config: TrainConfig) -> RunFolder:
