@@ -652,7 +652,7 @@ def test_hydra_s_own_sweeper_gives_each_job_a_folder(sweep: Sweep) -> None:
 
 @pytest.mark.slow
 def test_optuna_searches(sweep: Sweep) -> None:
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="needs the extra 'optuna'")
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="needs the extra 'sweep'")
     optuna = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=4", "hydra.sweeper.n_jobs=1")
     searched = ("optim.learning_rate=tag(log,interval(1e-4,1e-1))", "optim=adamw,muon")
     code, _, errors = sweep(*optuna, "hydra.sweeper.sampler.seed=1", *searched)

@@ -55,7 +55,8 @@ def with_any_part(overrides: Iterable[str]) -> list[str]:
     return [next(outer_first) if setting in of_scheme else setting for setting in settings]
 
 
-_LAUNCHERS = ("joblib", "submitit_local", "submitit_slurm")  # of packages that are an extra of poslab
+# Of packages that are an extra of poslab.
+_PLUGINS = {"hydra/launcher": ("joblib", "submitit_local", "submitit_slurm"), "hydra/sweeper": ("optuna",)}
 
 
 def explain(error: Exception, arguments: Iterable[str]) -> str:
@@ -68,7 +69,7 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         group, _, name = error.missing_cfg_file.partition("/")
         if group not in config_groups():  # such as hydra/launcher
             group, _, name = error.missing_cfg_file.rpartition("/")
-        if group == "hydra/launcher" and name in _LAUNCHERS:
+        if name in _PLUGINS.get(group, ()):
             return f'{group}={name}: needs a package that is not installed: python -m pip install "poslab[sweep]"'
         there = {*(error.options or ()), *config_groups().get(group, [])}  # Hydra leaves out those of folders within
         return f"{group}={name}: unknown; {suggestion(name, sorted(there))}"
