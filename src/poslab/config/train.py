@@ -174,7 +174,7 @@ def _optimizer(node: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str
     given = given_of(overrides, "optim")
     if own.get(TARGET):
         own = without_recipe(own, "optim", given)
-    return common, checked_node(own, "optim", "torch.optim.Optimizer", passed=("params", "lr", "fused"), beside=_COMMON)
+    return common, checked_node(own, "optim", "torch.optim.Optimizer", passed=("params", "lr"), beside=_COMMON)
 
 
 _LEAST_IN_HALF = 1e-5
