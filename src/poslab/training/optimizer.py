@@ -20,7 +20,9 @@ from poslab.model.decoder import GPT
 def make_optimizer(model: GPT, config: OptimConfig, node: Node, fused: bool) -> torch.optim.Optimizer:
     """Make the optimizer of a node over the parameter groups.
 
-    fused: in one kernel, where its class has one and the node doesn't say. Raises SettingError where the class refuses its settings."""
+    fused: in one kernel, where its class has one and the node doesn't say. Raises SettingError where the class refuses
+    its settings.
+    """
     more = {"fused": fused} if takes(node, "fused") and "fused" not in node else {}
     return part(node, "optim")(parameter_groups(model, config), lr=config.learning_rate, **more)
 
