@@ -135,8 +135,8 @@ def _built(name: str, size: Size) -> tuple[nn.Module, Callable[[Tensor, Tensor],
         keep_freed_memory()
     if library in schemes:
         gpt = poslab_gpt(schemes[library], size, setup).to(device())
-        config = OptimConfig(1e-3, weight_decay=0.1, beta1=0.9, beta2=0.99, warmup_share=0.1, final_share=0.1)
-        return gpt, partial(language_model_loss, gpt), make_optimizer(gpt, config, fused=True)
+        config, node = OptimConfig(1e-3, weight_decay=0.1), {"_target_": "torch.optim.AdamW", "betas": [0.9, 0.99]}
+        return gpt, partial(language_model_loss, gpt), make_optimizer(gpt, config, node, fused=True)
     model, loss = _rival(library, size)
     model.to(device())
     if name.endswith(COMPILED):

@@ -30,6 +30,10 @@ NAMES = [
     ("pos=shaw +pos.num_buckets=8", "pos.num_buckets=8: unknown setting; valid: max_distance"),
     ("foo", "foo: not of the form option=value"),
     ("seed=1,2", "seed=1,2: must be one value; -m runs each of several"),
+    ("schedule=cosin", "schedule=cosin: unknown; did you mean cosine? valid: constant, cosine, linear, wsd"),
+    ("optim=[adamw,sgd]", "optim=[adamw,sgd]: must be one option; -m optim=adamw,sgd runs each"),
+    ("logger=[csv,wandbe]", "logger=wandbe: unknown; did you mean wandb? valid: csv, mlflow"),
+    ("optimizer=muon", "optimizer=muon: unknown setting; did you mean optim"),
 ]
 # Values; those that a type or its limits rule out are in test_bad_input.py.
 VALUES = [
@@ -56,6 +60,8 @@ VALUES = [
     ("data=recall monitor=accuracy_depth_min", "monitor=accuracy_depth_min: unknown; did you mean accuracy? valid: lo"),
     ("monitor=exact", "error: monitor=exact: unknown; valid: loss, perplexity"),
     ("data=parity data._target_=math.sqrt", "data._target_=math.sqrt: must be derived from poslab.tasks.Task"),
+    ("optim.lr=1e-3", "optim.lr=0.001: unknown setting; did you mean learning_rate?"),
+    ("callbacks.mine._target_=nowhere.Mine", "error: callbacks.mine._target_=nowhere.Mine: can't be imported"),
     ("seed=${nothing}", "seed=${nothing}: Interpolation key 'nothing' not found"),
 ]
 
@@ -104,10 +110,11 @@ def test_one_line(torch: bool, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_launcher_that_is_not_installed_names_its_extra() -> None:
-    missing = MissingConfigException("...", missing_cfg_file="hydra/launcher/joblib", options=["basic"])
-    assert explain(missing, ["hydra/launcher=joblib"]) == (
-        'hydra/launcher=joblib: needs a package that is not installed: python -m pip install "poslab[sweep]"'
+@pytest.mark.parametrize("plugin", ["hydra/launcher=joblib", "hydra/sweeper=optuna"])
+def test_a_plugin_that_is_not_installed_names_its_extra(plugin: str) -> None:
+    missing = MissingConfigException("...", missing_cfg_file=plugin.replace("=", "/"), options=["basic"])
+    assert explain(missing, [plugin]) == (
+        f'{plugin}: needs a package that is not installed: python -m pip install "poslab[sweep]"'
     )
 
 

@@ -37,10 +37,11 @@ NEEDED = {
 WRONG = {
     "train": """
         data.batch_size=many data.batch_size=2.5 data.batch_size=[1] data.batch_size=null data.batch_size=0
-        optim.beta1=many optim.beta1=nan optim.beta1=inf optim.beta1=[1] optim.beta1=null optim.beta1=-0.1 optim.beta1=1
+        schedule.warmup_share=many schedule.warmup_share=nan schedule.warmup_share=inf schedule.warmup_share=[1]
+        schedule.warmup_share=null schedule.warmup_share=-0.1 schedule.warmup_share=1
         model.init_std=0 model.compile=perhaps model.compile=2 model.retrieval=many
         evaluation.lengths=many evaluation.lengths=[a] evaluation.lengths=null evaluation.lengths=[0]
-        optim.final_share=1.1 data.order=nothing threads=1025 seed=4294967296
+        schedule.final_share=1.1 optim.learning_rate=-1 data.order=nothing threads=1025 seed=4294967296
         model.context_length=0 model.embed_dim=0 model.num_layers=0 model.num_heads=0 model.num_heads=3
         data.path=nowhere.txt data.path= data.path=no*thing data.encoding=gpt7 data.encoding=5
         trainer.max_epochs=null trainer.max_steps=0 trainer.max_steps=-3 trainer.limit_train_batches=1.5

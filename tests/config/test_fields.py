@@ -13,6 +13,10 @@ from poslab.config.nodes import TRAINING_OF_SCHEME, training_of_scheme
     [
         ("optim.learning_rate", True, False, True, True, True),
         ("optim.position_learning_rate_factor", True, False, False, True, True),
+        ("optim.betas", True, False, True, True, True),
+        ("schedule._target_", True, False, True, True, True),
+        ("callbacks.mine.every", True, False, True, True, True),
+        ("logger.csv.name", False, True, False, False, True),
         ("model.memory_length", True, False, False, True, True),
         ("model.retrieval.size", True, False, False, True, True),
         ("pos.any_setting", True, False, False, True, True),

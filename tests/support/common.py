@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from poslab import GPT
 from poslab.config.files import CONFIGS
-from poslab.config.overrides import unquoted, with_any_scheme
+from poslab.config.overrides import unquoted, with_any_part
 from poslab.config.schemes import parse_scheme, parse_task
 from poslab.config.train import TrainConfig, parse
 from poslab.positions import ModelShape, PositionScheme
@@ -44,7 +44,7 @@ def compose_config(*overrides: str) -> TrainConfig:
     """Return the real configuration, as the command line would give it."""
     chosen = next((o.removeprefix("pos=") for o in overrides if o.startswith("pos=")), "absolute")
     named = not any(o.startswith("pos._target_") for o in overrides)
-    config = composed(*with_any_scheme(overrides))
+    config = composed(*with_any_part(overrides))
     return parse(config, chosen if named else None, [unquoted(override) for override in overrides])
 
 

@@ -46,6 +46,7 @@ SUMMARY = {
     "seed": 1,
     "best_val_loss": 4.0,
     "best_val_perplexity": 54.6,
+    "best_monitored": 4.0,
     "best_step": 6,
     "last_val_loss": 4.25,
     "last_val_step": None,

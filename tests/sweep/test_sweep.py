@@ -1,6 +1,7 @@
 """Sweeps: every job once, each by itself, also where some fail or are cut off."""
 
 import json
+import math
 import multiprocessing
 import os
 import re
@@ -27,7 +28,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 from processes import PRELOADED, run_process
 from runs_to_compare import SUMMARY, change_config, change_summary, compare
-from runs_to_resume import assert_same_weights
+from runs_to_resume import TINY_TASK, assert_same_weights
 
 from hydra_plugins.poslab_sweeper.sweeper import overrides_of_jobs
 from poslab.config.corpora import fingerprint
@@ -58,7 +59,7 @@ def in_this_process(config: TrainConfig, overrides: list[str], log: Path) -> str
     """Stands in for a job's own process."""
     with log.open("w") as opened, redirect_stdout(opened), redirect_stderr(opened):
         try:
-            job_module.train_or_evaluate(config, fingerprints(config.pos))
+            job_module.train_or_evaluate(config, job_module.code_of(config))
         except UserError as error:
             return str(error)
     return ""
@@ -625,3 +626,46 @@ def test_a_preempted_job_is_requeued_and_resumes_to_the_bit(tmp_path: Path) -> N
     assert "resumes from step" in log
     subprocess.run([*TRAIN, *settings, "run_dir=alone"], capture_output=True, cwd=tmp_path, check=True)
     assert_same_weights(folder, tmp_path / "alone")
+
+
+@pytest.mark.parametrize("monitor", ["loss", "exact"])
+def test_a_job_returns_the_figure_that_it_monitors(
+    monitor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_module, "_run_alone", in_this_process)
+    settings = [*TINY_TASK, f"monitor={monitor}"]
+    figure = run_job(compose_config(*settings, f"run_dir={tmp_path / 'run'}"), [])
+    summary = Summary.read(tmp_path / "run" / "summary.json")
+    assert figure == summary.best_monitored
+    assert figure == (summary.best_val_loss if monitor == "loss" else pytest.approx(0.0, abs=0.5))
+    broken = compose_config(*settings, "optim.learning_rate=1e30", f"run_dir={tmp_path / 'broken'}")
+    assert run_job(broken, []) == (math.inf if monitor == "loss" else -math.inf)
+
+
+@pytest.mark.slow
+def test_hydra_s_own_sweeper_gives_each_job_a_folder(sweep: Sweep) -> None:
+    rates = "optim.learning_rate=1e-3,1e30"
+    code, output, errors = sweep("hydra/sweeper=basic", "seed=1,2", rates, "trainer.max_epochs=2", "run_dir=mine")
+    assert (code, errors) == (0, "")
+    by_folder = dict(line.split(": ", 1) for line in output.splitlines() if line.startswith("mine/"))
+    runs, _ = read_runs(["mine"])
+    assert sorted(run.seed for run in runs if not run.diverged) == [1, 2]
+    assert by_folder.keys() == {str(run.folder) for run in runs}
+    for run in runs:
+        shown = by_folder[str(run.folder)]
+        assert "is nan; " in shown if run.diverged else shown == f"loss {run.best_loss:.6g}"
+
+
+@pytest.mark.slow
+def test_optuna_searches(sweep: Sweep) -> None:
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="needs the extra 'sweep'")
+    optuna = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=4", "hydra.sweeper.n_jobs=1")
+    searched = ("optim.learning_rate=tag(log,interval(1e-4,1e-1))", "optim=adamw,muon")
+    code, _, errors = sweep(*optuna, "hydra.sweeper.sampler.seed=1", *searched)
+    assert code == 0, errors
+    runs, _ = read_runs(["runs/smoke"])
+    assert len(runs) == 4
+    best = min(runs, key=lambda run: run.best_loss)
+    found = yaml.safe_load(Path("optimization_results.yaml").read_text())
+    assert found["best_value"] == best.best_loss
+    assert found["best_params"]["++optim.learning_rate"] == best.config["optim"]["learning_rate"]

@@ -54,7 +54,7 @@ def test_spaces_and_lines_that_a_sample_ends_with_are_visible(
 
 def test_csv_has_what_tensorboard_has(trained: Callable[..., Path]) -> None:
     """Probes among it, and training is the same without."""
-    folder = trained(*SMOKE, "logger=csv", "evaluation.probes=true")
+    folder = trained(*SMOKE, "logger=[tensorboard,csv]", "evaluation.probes=true")
     with (folder / "csv" / "version_0" / "metrics.csv").open(newline="") as opened:
         rows = list(csv.DictReader(opened))
     columns = set(rows[0]) - {"epoch", "step", "train/tokens_per_s"}
@@ -80,7 +80,7 @@ def test_mlflow_has_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     mlflow = pytest.importorskip("mlflow", reason="needs the extra 'mlflow'")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # which needs no database
     store = f"file:{tmp_path / 'store'}"
-    run_twice(tmp_path / "run", "logger=mlflow", f"logger.uri={store}")
+    run_twice(tmp_path / "run", "logger=mlflow", f"logger.mlflow.tracking_uri={store}")
     client = mlflow.MlflowClient(store)
     experiment = client.get_experiment_by_name("poslab")
     (run,) = client.search_runs([experiment.experiment_id])
@@ -95,13 +95,15 @@ def test_mlflow_has_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_mlflow_that_can_t_begin(tmp_path: Path) -> None:
     pytest.importorskip("mlflow", reason="needs the extra 'mlflow'")
-    with pytest.raises(UserError, match=r"^logger=mlflow: nonsense://there: [^\n]*; resume=\S*/run tries again$"):
-        run_twice(tmp_path / "run", "logger=mlflow", "logger.uri=nonsense://there")
+    with pytest.raises(
+        UserError, match=r"^logger\.mlflow=[^\n]*tracking_uri=nonsense://there\): [^\n]*; resume=\S*/run tries again$"
+    ):
+        run_twice(tmp_path / "run", "logger=mlflow", "logger.mlflow.tracking_uri=nonsense://there")
 
 
 def test_wandb_is_offline_and_has_one_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("wandb", reason="needs the extra 'wandb'")
-    run_twice(tmp_path / "run", "logger=wandb", "logger.project=mine")
+    run_twice(tmp_path / "run", "logger=wandb", "logger.wandb.project=mine")
     files = sorted((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))
     assert len({file.name for file in files}) == 1
     assert len(files) == 2
@@ -122,6 +124,6 @@ def test_a_logger_that_is_not_installed(
 
 
 def test_a_run_resumes_with_another_logger(tmp_path: Path) -> None:
-    run_twice(tmp_path / "run", then=["logger.name=csv"])
+    run_twice(tmp_path / "run", then=["logger=csv"])
     assert (tmp_path / "run" / "csv" / "version_0" / "metrics.csv").is_file()
-    assert "  name: csv\n" in (tmp_path / "run" / "config.yaml").read_text()
+    assert "    _target_: pytorch_lightning.loggers.CSVLogger\n" in (tmp_path / "run" / "config.yaml").read_text()

@@ -108,6 +108,7 @@ CASES = {
     "bfloat16 throughout": ["trainer.precision=bf16-true"],
     "workers": ["data.num_workers=1"],
     "faster tables": ["optim.position_learning_rate_factor=8"],
+    "muon": ["optim=muon", "schedule=wsd"],
     "memory": ["data.order=stream", "model.memory_length=24"],
     "whole epochs": ["trainer.limit_train_batches=null", "data.stride=600", "trainer.max_epochs=3"],
 }
@@ -171,6 +172,19 @@ def test_cut_off_between_checkpoints(
     assert_same_run(cut, whole)
     assert ("val_retrieval/gate_head_1" in logged(whole)) == (data is MEMORY)
     assert ("val_position_error/layer_0" in logged(whole)) == ("evaluation.probes=true" in data)
+
+
+def test_parts_of_a_user_are_cut_off_and_resume(trained: Callable[..., Path], tmp_path: Path) -> None:
+    """Two optimizers as one, and a callback that counts and draws random numbers."""
+    own = ("callbacks.noise._target_=brought.Noise", "callbacks.noise.every=3")
+    settings = [*TINY, f"pos={RICHEST}", "optim=muon", "schedule=wsd", *own]
+    whole, cut = trained(*settings), tmp_path / "cut"
+    cut_off(7, train_in, cut, *settings)
+    cut_off(15, resume, cut, "allow_code=true")
+    assert resume(cut, own[0])["steps"] == 10
+    assert_same_run(cut, whole)
+    (state,) = (state for name, state in content_of(cut)["callbacks"].items() if name.startswith("Noise"))
+    assert state == {"batches": 10, "added": 3}
 
 
 def test_initial_weights_and_a_cut_off_before_the_first_checkpoint(

@@ -60,8 +60,9 @@ def overrides_of_jobs(config: DictConfig, loader: ConfigLoader, arguments: Seque
             name = override.get_key_element()
             swept = override.is_sweep_override()
             values: Any = override.sweep_string_iterator() if swept else [override.get_value_element_as_str()]
-            choices[name] = [f"{name}={value}" for value in values]
-            if not choices[name]:
+            plain = name.lstrip("+")
+            choices[plain] = [f"{name}={value}" for value in values]
+            if not choices[plain]:
                 raise UserError(f"{str(override.input_line).lstrip('+')}: has no values, so there are no jobs")
         jobs += [(given_settings(job).get("seed", ""), [*job]) for job in product(*choices.values())]
     # The seed varies slowest, so that a machine's load that drifts favours no scheme, and a sweep that is cut off has

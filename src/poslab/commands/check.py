@@ -4,7 +4,7 @@ parts may be one's own."""
 from collections import Counter
 
 from poslab.config.nodes import TARGET, shown, with_settings
-from poslab.config.parts import checked_node
+from poslab.config.parts import module_node
 from poslab.config.schemes import node_of, parse_scheme
 from poslab.config.scripts import CheckConfig
 from poslab.contract.parts import PARTS, outcome
@@ -17,7 +17,7 @@ def run_check(config: CheckConfig) -> None:
     Raises RunStopped, and thus exits with code 1, where a part differs, or with `strict` where one can't be tried.
     """
     scheme, counts = parse_scheme(with_settings({}, config.pos)), Counter[str]()
-    block = {part: checked_node(node, f"model.{part}") for part, node in config.block.items()}
+    block = {part: module_node(node, f"model.{part}") for part, node in config.block.items()}
     name, given = config.pos[TARGET], {key: value for key, value in config.pos.items() if key != TARGET}
     in_block = [f"{setting}={as_typed(value)}" for setting, value in shown(block).items()]
     for tried in ({}, *(() if block else scheme.variants)):

@@ -4,6 +4,7 @@ import os
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
@@ -94,16 +95,24 @@ def _checked(composed: DictConfig, running: DictConfig, name: str | None, config
     return parse(composed, name, [*_typed_config_dir(config_dir), *overrides])
 
 
-def _run_job(config: DictConfig) -> None:
-    """Run one job of a sweep, in a process of Hydra's launcher."""
+def _run_job(config: DictConfig) -> float:
+    """Run one job of a sweep, in a process of Hydra's launcher, and return its figure, for a sweeper that searches."""
     from poslab.config.train import parse
-    from poslab.sweep import run_job
+    from poslab.sweep.job import JobFiles, run_job
+    from poslab.sweep.job_list import job_folder, sweep_folder
 
     running = HydraConfig.get()
     sources = [source.path for source in running.runtime.config_sources if source.provider == "command-line"]
     overrides = [unquoted(override) for override in running.overrides.task]
     typed = [*(line for folder in sources for line in _typed_config_dir(folder)), *overrides]
-    run_job(parse(config, scheme_name(running), typed), overrides)
+    parsed = parse(config, scheme_name(running), typed)
+    if "ResumableSweeper" in str(running.sweeper._target_):  # which names the folder of each job
+        return run_job(parsed, overrides)
+    folder = job_folder(parsed, sweep_folder(config, running))
+    placed = replace(parsed, settings=replace(parsed.settings, run_dir=str(folder)))
+    figure = run_job(placed, [*overrides, f"run_dir={folder}"])
+    print(f"{folder}: {JobFiles(folder).failure or f'{parsed.settings.monitor} {figure:.6g}'}", flush=True)
+    return figure
 
 
 def _typed_config_dir(folder: str | None) -> list[str]:

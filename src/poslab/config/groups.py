@@ -8,7 +8,6 @@ from poslab.config.nodes import flat_node
 from poslab.config.schema import (
     DataConfig,
     EvaluationConfig,
-    LoggerConfig,
     ModelConfig,
     OptimConfig,
     SampleConfig,
@@ -23,13 +22,13 @@ GROUPS: dict[str, type] = {
     "trainer": TrainerConfig,
     "sample": SampleConfig,
     "evaluation": EvaluationConfig,
-    "logger": LoggerConfig,
 }
-
+# Groups of nodes, by their roles: a part of `config.parts`, or several by name.
+SLOTS = {"optim": Role.RESULT, "schedule": Role.RESULT, "callbacks": Role.RESULT, "logger": Role.OUTPUT}
 
 _ROLES: dict[str, Role] = {
     f"{group}.{name}": role for group, schema in GROUPS.items() for name, role in roles(schema).items()
-} | roles(Settings)
+} | {**SLOTS, **roles(Settings)}
 
 
 # Fields of a run's config.yaml that are no settings. init_sha256 is of the weights of one seed, init_group of those of
@@ -40,11 +39,12 @@ _ROLES_OF_FIELDS = {
 
 
 def role_of(setting: str) -> Role:
-    """Return the role of a setting by its name on the command line."""
+    """Return the role of a setting by its name on the command line; within a group it may be that of the group."""
     if setting.startswith("pos."):
         return Role.SCHEME
-    group = setting.rpartition(".")[0]  # whose role settings within it have
-    return _ROLES_OF_FIELDS.get(setting) or _ROLES.get(setting) or _ROLES.get(group, Role.RESULT)
+    role = _ROLES_OF_FIELDS.get(setting) or _ROLES.get(setting)
+    group = setting.rpartition(".")[0]
+    return role or (role_of(group) if group else Role.RESULT)
 
 
 def names(wanted: Collection[Role] = tuple(Role)) -> list[str]:

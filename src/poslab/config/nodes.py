@@ -10,7 +10,7 @@ Where a field takes a scheme, a name alone stands for its node. `poslab.config.s
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -50,10 +50,11 @@ def scheme_settings() -> dict[str, Any]:
 
 
 def targets(node: Mapping[Any, Any]) -> Iterator[Any]:
-    """Yield every class that a node names: its own, and those of the schemes among its settings."""
+    """Yield every class that a node names: its own, and those of the nodes among its settings."""
     yield node.get(TARGET)
-    within = (item for value in node.values() for item in (value if isinstance(value, list) else [value]))
-    yield from (target for item in within if isinstance(item, Mapping) for target in targets(item))
+    for value in node.values():
+        inner = value if isinstance(value, list) else [value]
+        yield from (target for each in inner if isinstance(each, Mapping) for target in targets(each))
 
 
 def flat_node(node: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
@@ -123,11 +124,12 @@ def require_known(node: Mapping[Any, Any], given: Mapping[str, str]) -> None:
             raise SettingError(f"pos.{name}", text, f"unknown setting; {suggestion(name, valid)}")
 
 
-def chosen(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+def chosen(node: dict[str, Any], given: Mapping[str, str], common: Collection[str] = ()) -> dict[str, Any]:
     """Return a node with the classes that a command line chooses, of one that has its single settings already.
 
     given: text by the name of the setting, {"of": NAME, "of.base": "500"}. A chosen class keeps no settings but those
-    given: others are of the class before it. A name with settings below it is that of a scheme, a list one of schemes.
+    given and the common ones of its group: others are of the class before it. A name with settings below it is that of
+    a scheme, a list one of schemes.
     """
     given = _listed(given)
     names = {name: text for name, text in given.items() if any(other.startswith(f"{name}.") for other in given)}
@@ -136,10 +138,11 @@ def chosen(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     if not names:
         return node
     values: dict[str, Any] = {f"{name}.{TARGET}".lstrip("."): str(text).strip("'\"") for name, text in names.items()}
+    kept = {*common, *given} - names.keys()
     for name, value in flat_node(node).items():
-        kept = any(f"{name}.".startswith(f"{other}.") for other in given if other not in names)
-        if kept or not any(not outer or name.startswith(f"{outer}.") for outer in names):
-            values[name] = value
+        of_setting = any(f"{name}.".startswith(f"{one}.") for one in kept)
+        if of_setting or not any(not outer or name.startswith(f"{outer}.") for outer in names):
+            values.setdefault(name, value)
     new: dict[str, Any] = {}
     for name, value in values.items():
         group, _, key = name.rpartition(".")
@@ -184,10 +187,10 @@ def given_settings(arguments: Iterable[str]) -> dict[str, str]:
     return dict(argument.lstrip("+~").split("=", 1) for argument in arguments if "=" in argument)
 
 
-def given_of(overrides: Iterable[str]) -> dict[str, str]:
-    """Return the settings of the scheme on a command line, as `chosen` takes them."""
+def given_of(overrides: Iterable[str], group: str = "pos") -> dict[str, str]:
+    """Return the settings of a group, by default of the scheme, on a command line, as `chosen` takes them."""
     given = given_settings(overrides)
-    return {name.removeprefix("pos."): text for name, text in given.items() if name.startswith("pos.")}
+    return {name.removeprefix(f"{group}."): text for name, text in given.items() if name.startswith(f"{group}.")}
 
 
 def merged(node: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

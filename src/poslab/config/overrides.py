@@ -37,16 +37,17 @@ def scheme_name(running: Any) -> str | None:
     return str(running.runtime.choices["pos"])
 
 
-def with_any_scheme(overrides: Iterable[str]) -> list[str]:
-    """Return the overrides so that Hydra takes every setting of the scheme, of the task and of a group that may be
+def with_any_part(overrides: Iterable[str]) -> list[str]:
+    """Return the overrides so that Hydra takes every setting of a part, of the task and of a group that may be
     null: it knows those of a yaml, and of a sweep's default one, not those of a class, which are checked later. The
     name of a scheme comes before its settings, which else would be replaced by it."""
     known, settings = names(), []
     for override in overrides:
         plain = override.lstrip("+")
         name = plain.partition("=")[0]
-        # A group that may be null is null in every yaml, so its settings are below a name that is known.
-        of_class = name.startswith("pos.") or name.rpartition(".")[0] in known
+        # A group that may be null is null in every yaml, so its settings are below a name that is known, as parts are.
+        within = any(name.startswith(f"{group}.") for group in known)
+        of_class = name.startswith("pos.") or within
         of_task = name.startswith("data.") and name not in known
         settings.append(f"++{plain}" if of_class or of_task else override)
     of_scheme = [setting for setting in settings if setting.startswith("++pos.")]
@@ -54,7 +55,8 @@ def with_any_scheme(overrides: Iterable[str]) -> list[str]:
     return [next(outer_first) if setting in of_scheme else setting for setting in settings]
 
 
-_LAUNCHERS = ("joblib", "submitit_local", "submitit_slurm")  # of packages that are an extra of poslab
+# Of packages that are an extra of poslab.
+_PLUGINS = {"hydra/launcher": ("joblib", "submitit_local", "submitit_slurm"), "hydra/sweeper": ("optuna",)}
 
 
 def explain(error: Exception, arguments: Iterable[str]) -> str:
@@ -63,19 +65,19 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     message = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not of the form option=value; quote values with special characters"
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.partition("/")
         inner = error.missing_cfg_file.rpartition("/")
         if group not in config_groups() or inner[0] in config_groups():  # such as hydra/launcher, and model/norm
             group, _, name = inner
-        if group == "hydra/launcher" and name in _LAUNCHERS:
+        if name in _PLUGINS.get(group, ()):
             return f'{group}={name}: needs a package that is not installed: python -m pip install "poslab[sweep]"'
-        there = {*error.options, *config_groups().get(group, [])}  # Hydra leaves out those of folders within
+        there = {*(error.options or ()), *config_groups().get(group, [])}  # Hydra leaves out those of folders within
         return f"{group}={name}: unknown; {suggestion(name, sorted(there))}"
     if match := re.match(r"Could not override '([^']+)'", message):
         option, known = match[1], names()
         of_group = [name for name in known if name.startswith(f"{option.partition('.')[0]}.")]
-        near = of_group or [*config_groups(), *(name for name in known if "." not in name)]
+        near = of_group or dict.fromkeys([*config_groups(), *(name for name in known if "." not in name)])
         problem = f"unknown setting; {suggestion(option, near)}"
         if option.startswith("data.") and option in known:
             problem = "a text has this setting, a task doesn't"
@@ -92,8 +94,6 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         return f"{''.join(typed[:1])}{message}"
     bad_option = "Config group override" in message or "choices." in message  # such as pos=5, or a list
     for group, options in config_groups().items() if bad_option else ():
-        if given.get(group, "").startswith("["):
-            return f"{group}={given[group]}: must be one option; -m {group}={given[group].strip('[]')} runs each"
         if given.get(group, options[0]) not in options:
             return f"{group}={given[group]}: must be one option; {suggestion(given[group], options)}"
     if match := re.match(r"Key '(\w+)' is not in struct full_key: hydra\.runtime\.choices", message):
@@ -116,6 +116,7 @@ def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:
 # Hydra has more, and takes -pos=NAME for -p, its short name of --package, and --conf for --config-dir.
 _SHOWING = ("-h", "--help", "--hydra-help", "--version", "--cfg", "--resolve", "-sc", "--shell-completion")
 _FLAGS = ("-m", "--multirun", "--config-dir", *_SHOWING)
+_MERGED = ("callbacks", "logger", "experiment", "debug")  # groups of which several options may be chosen
 _TEXT = "sample.prompt"  # always plain text
 # Plain text wherever Hydra can't read them.
 _PATHS = ("run_dir", "resume", "data.path", "data.cache_dir", "data.split", "data.document_separator")
@@ -130,11 +131,14 @@ def parse_arguments(arguments: list[str]) -> Namespace:
     parser = get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
     parsed = parser.parse_intermixed_args(arguments)
-    parsed.overrides = [_quoted(setting, parsed.multirun) for setting in with_any_scheme(parsed.overrides)]
+    for group, text in given_settings(parsed.overrides).items():
+        if text.startswith("[") and group in config_groups() and group not in _MERGED:
+            raise UserError(f"{group}={text}: must be one option; -m {group}={text.strip('[]')} runs each")
+    parsed.overrides = [_quoted(setting, parsed.multirun) for setting in with_any_part(parsed.overrides)]
     return parsed
 
 
-def run_hydra(task: Callable[[DictConfig], None], arguments: Namespace) -> None:
+def run_hydra(task: Callable[[DictConfig], Any], arguments: Namespace) -> None:
     """Do as hydra.main(task) would with these arguments in sys.argv: sweep, or show what is asked for."""
     setbase("1.3")
     _run_hydra(arguments, get_args_parser(), task, str(CONFIGS), "train")
@@ -142,7 +146,7 @@ def run_hydra(task: Callable[[DictConfig], None], arguments: Namespace) -> None:
 
 def unquoted(override: str) -> str:
     """Return what is typed for an override that Hydra was given, the text without its quotes."""
-    if override.startswith("++"):  # of `with_any_scheme`
+    if override.startswith("++"):  # of `with_any_part`
         return override.removeprefix("++")
     name = override.partition("=")[0]
     if name.lstrip("+") != _TEXT:

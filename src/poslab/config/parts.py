@@ -8,31 +8,52 @@ what only the caller has, such as the parameters of the model.
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from poslab.config.fields import imported
+from poslab.config.fields import Limited, imported, typed
+from poslab.config.files import CONFIGS
 from poslab.config.nodes import TARGET
-from poslab.errors import SettingError, first_line, suggestion
+from poslab.errors import SettingError, UnknownSetting, UserError, as_typed, first_line, suggestion
 
 Node = dict[str, Any]
 
 
-def checked_node(node: Any, option: str) -> Node:
-    """Return a node as it is. Raises SettingError where there is no such callable, or it doesn't take a setting."""
-    if not isinstance(node, Mapping) or not node.get(TARGET):
-        raise SettingError(option, node, f"must be an option of configs/{option.replace('.', '/')}, or a _target_")
-    target = imported(str(node[TARGET]), f"{option}.{TARGET}")
+def checked_node(
+    node: Any, option: str, kind: str = "", passed: Collection[str] = (), beside: Collection[str] = ()
+) -> Node:
+    """Return a node in plain values; one of a dataclass that is `Limited` with all settings, typed and within limits.
+
+    kind: full name of the class that its class must be derived from. passed: arguments that the caller adds. beside:
+    settings of the group that are none of the class.
+
+    Raises SettingError where there is no such callable, or it doesn't take a setting.
+    """
+    where = f"{option}.{TARGET}"
+    if not isinstance(node, Mapping):
+        raise SettingError(option, node, f"must be a class as {TARGET} and its settings")
+    if not node.get(TARGET):
+        given = ", ".join(f"{option}.{name}" for name in node)
+        problem = f"must be given, a class such as my_file.Mine, or an option that has one, for {given or option}"
+        raise SettingError(where, "", problem)
+    target = imported(str(node[TARGET]), where)
     if not callable(target):
-        raise SettingError(f"{option}.{TARGET}", node[TARGET], "must be a class or a function")
-    known = list(_parameters(target))
-    for name, value in node.items():
-        if known and name not in known and not name.startswith("_"):
-            raise SettingError(f"{option}.{name}", value, f"unknown setting; {suggestion(name, known)}")
-    return {str(name): value for name, value in node.items()}
+        raise SettingError(where, node[TARGET], "must be a class or a function")
+    if kind and not (isinstance(target, type) and issubclass(target, imported(kind, where))):
+        raise SettingError(where, node[TARGET], f"must be a class derived from {kind}")
+    settings = {str(name): value for name, value in node.items() if name != TARGET}
+    if isinstance(target, type) and issubclass(target, Limited):
+        return {TARGET: str(node[TARGET]), **asdict(typed(target, settings, option))}  # type: ignore[call-overload]
+    known, takes_any = _parameters(target)
+    for name, value in settings.items():
+        if name in passed or not (takes_any or name in known or name.startswith("_")):
+            valid = [*beside, *(one for one in known if one not in {*passed, *beside})]
+            raise _unknown(option, name, value, valid)
+    return {TARGET: str(node[TARGET]), **settings}
 
 
 def part(node: Mapping[str, Any], option: str) -> Callable[..., Any]:
@@ -40,16 +61,29 @@ def part(node: Mapping[str, Any], option: str) -> Callable[..., Any]:
 
     Raises SettingError for a node as `checked_node` does, and when it is called, if the callable refuses its settings.
     """
-    made = instantiate(OmegaConf.create(checked_node(node, option)), _partial_=True, _convert_="all")
+    # What a setting names within is never made, or a run folder could have any callable called.
+    whole = {**checked_node(node, option), "_partial_": True, "_convert_": "all", "_recursive_": False}
+    made = instantiate(OmegaConf.create(whole))
 
     @functools.wraps(made.func, updated=())
     def called(*arguments: Any, **more: Any) -> Any:
         try:
             return made(*arguments, **more)
-        except (TypeError, ValueError) as error:
-            raise SettingError(option, node[TARGET], f"refuses its settings: {first_line(error)}") from error
+        except UserError:
+            raise
+        except Exception as error:  # whatever a class makes of a setting of another type
+            given = ", ".join(f"{name}={as_typed(value)}" for name, value in node.items() if name != TARGET)
+            problem = f"refuses its settings{f' ({given})' if given else ''}: {first_line(error)}"
+            raise SettingError(option, node[TARGET], problem) from error
 
     return called
+
+
+def module_node(node: Any, option: str) -> Node:
+    """Return the node of a part of the model as `checked_node`; a class of poslab's or torch's must make a module, as a
+    run folder could name any of theirs."""
+    ours = isinstance(node, Mapping) and str(node.get(TARGET)).startswith(("poslab.", "torch."))
+    return checked_node(node, option, "torch.nn.Module" if ours else "")
 
 
 def with_parts(settings: Mapping[str, Any], group: str) -> dict[str, Any]:
@@ -60,11 +94,47 @@ def with_parts(settings: Mapping[str, Any], group: str) -> dict[str, Any]:
     }
 
 
-def _parameters(target: Callable[..., Any]) -> Iterator[str]:
-    """Yield the names of the settings that a callable takes; none where it takes any, or doesn't say."""
-    try:
-        parameters = inspect.signature(target).parameters.values()
-    except (TypeError, ValueError):
-        return
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        yield from (parameter.name for parameter in parameters)
+def _parameters(target: Callable[..., Any]) -> tuple[list[str], bool]:
+    """Return (names of settings that a callable takes, whether it takes any other, or doesn't say). A class that takes
+    any for its base takes those of its base."""
+    names: dict[str, None] = {}
+    makers: Any = [vars(base).get("__init__") for base in target.__mro__] if isinstance(target, type) else [target]
+    for maker in filter(None, makers):
+        try:
+            own = list(inspect.signature(maker).parameters.values())
+        except (TypeError, ValueError):
+            break
+        plain = [one.name for one in own if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
+        names |= dict.fromkeys(plain[1:] if isinstance(target, type) else plain)  # without self
+        if not any(one.kind is one.VAR_KEYWORD for one in own):
+            return list(names), False
+    return list(names), True
+
+
+def takes(node: Mapping[str, Any], name: str) -> bool:
+    """Return whether the callable of a node says that it takes a setting of that name."""
+    return name in _parameters(imported(str(node[TARGET]), TARGET))[0]
+
+
+def without_recipe(node: Node, group: str, typed_names: Collection[str]) -> Node:
+    """Return a node without settings of other classes of its group that nobody typed: those of a recipe, as of a task
+    for AdamW, where another optimizer is chosen."""
+    known, takes_any = _parameters(imported(str(node[TARGET]), f"{group}.{TARGET}"))
+    others = set() if takes_any else {*_options(group)} - {*known}
+    return {name: value for name, value in node.items() if name in typed_names or name not in others}
+
+
+def _unknown(option: str, name: str, value: Any, known: Collection[str]) -> UnknownSetting:
+    """Return the error of a setting that a part doesn't have; it names the group that has one of that name."""
+    slots = [folder.name for folder in sorted(CONFIGS.iterdir()) if folder.is_dir()]
+    others = (f"{slot}.{name}" for slot in slots if slot != option and name in _options(slot))
+    other = name if name in slots else next(others, "")
+    problem = f"did you mean {other}? valid: {', '.join(known)}" if other else suggestion(name, known)
+    return UnknownSetting(f"{option}.{name}", value, f"unknown setting; {problem}")
+
+
+@functools.cache
+def _options(group: str) -> list[str]:
+    """Return the settings of all options of a group, but the class."""
+    nodes = [OmegaConf.load(yaml) for yaml in sorted(CONFIGS.glob(f"{group}/*.yaml"))]
+    return sorted({str(name) for node in nodes for name in node} - {TARGET, "defaults"})

@@ -44,7 +44,8 @@ class RetrievalConfig(Limited):
 
 
 # What a block is made of: weights of another one don't fit, or mean something else.
-OF_BLOCK = ("norm", "mlp", "qk_norm", "num_kv_heads", "gate", "biases", "tied", "window")
+MADE = ("norm", "mlp")  # by a class that a node names
+OF_BLOCK = (*MADE, "qk_norm", "num_kv_heads", "gate", "biases", "tied", "window")
 
 
 @dataclass
@@ -171,15 +172,11 @@ class DataConfig(Limited):
 
 @dataclass
 class OptimConfig(Limited):
-    """AdamW, linear warm-up over a share of all steps, cosine decay to a share of the peak learning rate; another
-    optimizer is code, in training/optimizer.py (`make_optimizer`)."""
+    """What poslab makes parameter groups of for every optimizer (`training.optimizer.parameter_groups`); its class and
+    all other settings of the group are a node (`config.parts`)."""
 
     learning_rate: float = setting(least=0)
-    weight_decay: float = setting(least=0)
-    beta1: float = setting(least=0, below=1)
-    beta2: float = setting(least=0, below=1)
-    warmup_share: float = setting(least=0, below=1)
-    final_share: float = setting(least=0, most=1)
+    weight_decay: float = setting(0.0, least=0)
     position_learning_rate_factor: float = setting(1.0, role=Role.SCHEME, least=0)
 
 
@@ -240,16 +237,6 @@ class EvaluationConfig(Limited):
     stride: int | None = setting(None, role=Role.OUTPUT, least=1)
     last: int | None = setting(None, role=Role.OUTPUT, least=1)
     probes: bool = setting(False, role=Role.OUTPUT)
-
-
-@dataclass
-class LoggerConfig(Limited):
-    """Logger of a run's figures beside TensorBoard; `uri` null means where MLflow keeps runs by itself."""
-
-    name: str = setting("tensorboard", role=Role.OUTPUT, choices=("tensorboard", "csv", "wandb", "mlflow"))
-    project: str = setting("poslab", role=Role.OUTPUT)
-    offline: bool = setting(True, role=Role.OUTPUT)
-    uri: str | None = setting(None, role=Role.OUTPUT)
 
 
 @dataclass

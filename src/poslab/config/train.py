@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,13 +11,13 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from poslab.config.fields import Role, typed
-from poslab.config.groups import GROUPS, role_of
+from poslab.config.groups import GROUPS, SLOTS, role_of
 from poslab.config.nodes import TARGET, chosen, given_of, shown, training_of_scheme
-from poslab.config.parts import Node, checked_node
+from poslab.config.parts import Node, checked_node, module_node, without_recipe
 from poslab.config.schema import (
+    MADE,
     DataConfig,
     EvaluationConfig,
-    LoggerConfig,
     ModelConfig,
     OptimConfig,
     SampleConfig,
@@ -25,7 +25,7 @@ from poslab.config.schema import (
     TrainerConfig,
 )
 from poslab.config.schemes import node_of, parse_scheme, parse_task
-from poslab.errors import SettingError, require_one_of
+from poslab.errors import SettingError, UnknownSetting, require_one_of
 from poslab.metric import LOSS
 from poslab.positions import PositionScheme
 from poslab.positions.sizes import check_memory, check_sizes
@@ -44,13 +44,17 @@ class TrainConfig:
     trainer: TrainerConfig
     sample: SampleConfig
     evaluation: EvaluationConfig
-    logger: LoggerConfig
     settings: Settings
+    optimizer: Node  # its class and own settings
+    schedule: Node
+    callbacks: dict[str, Node]
+    logger: dict[str, Node]
     overrides: list[str] | None = None  # as typed; None: not known
     # What it was to train before it was extended, "trainer.max_steps=20 to step 20": the learning rate was another one.
     extended: list[str] = dataclasses.field(default_factory=list)
     init_sha256: str | None = None  # of the weights that it began with, once it has
     init_group: str | None = None  # which runs with other seeds have in common that began with runs of other seeds
+    parts_fingerprint: str | None = None  # of the source of parts from outside poslab, once it has begun
 
     @property
     def pos_settings(self) -> dict[str, Any]:
@@ -80,9 +84,16 @@ class TrainConfig:
         return shown(self.pos_settings) | training_of_scheme(self.plain)
 
     @property
+    def parts(self) -> dict[str, Any]:
+        """Nodes of the parts, by their groups."""
+        slots = {"optim": self.optimizer, "schedule": self.schedule, "callbacks": self.callbacks, "logger": self.logger}
+        return {**slots, "model": {name: getattr(self.model, name) for name in MADE}}
+
+    @property
     def plain(self) -> dict[str, Any]:
         """Settings as nested dicts of plain values, in the shape of the yaml files, without those of the command."""
         groups = {name: dataclasses.asdict(getattr(self, name)) for name in GROUPS} | {"data": self.data.node}
+        groups |= {slot: self.parts[slot] for slot in SLOTS} | {"optim": {**self.optimizer, **groups["optim"]}}
         settings = {k: v for k, v in vars(self.settings).items() if role_of(k) is not Role.COMMAND}
         provenance = {name: value for name in PROVENANCE_FIELDS if (value := getattr(self, name))}
         return {"pos": node_of(self.pos), **groups, **settings, **provenance}
@@ -95,7 +106,7 @@ class TrainConfig:
 
 
 # Fields of a run's config.yaml that are no settings, written where they hold.
-PROVENANCE_FIELDS = ("extended", "init_sha256", "init_group")
+PROVENANCE_FIELDS = ("extended", "init_sha256", "init_group", "parts_fingerprint")
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
@@ -117,23 +128,70 @@ def parse(
     """
     plain = resolved(config) if isinstance(config, DictConfig) else config
     parsed: dict[str, Any] = {}
+    slots = {name: _slot(plain.get(name), name, overrides or ()) for name in SLOTS}
+    common, optimizer = _optimizer(slots["optim"], overrides or ())
     for name, schema in GROUPS.items():
-        node = plain.get(name, {})
+        node = common if name == "optim" else plain.get(name, {})
+        if name == "model":
+            node = node | {of: chosen(node[of], given_of(overrides or (), f"model.{of}")) for of in MADE if of in node}
         of_task = isinstance(node, Mapping) and TARGET in node
-        parsed[name] = parse_task(node) if of_task else typed(schema, node, name, {Node: checked_node})
+        parsed[name] = parse_task(node) if of_task else typed(schema, node, name, {Node: module_node})
     model, data = parsed["model"], parsed["data"]
     if data.longest_text is not None:
         model.longest_text = min(data.longest_text, model.context_length)
     model.in_segments = data.in_segments
+    if parsed["trainer"].precision == "16-true":
+        _hold_in_half(optimizer, given_of(overrides or (), "optim"))
     scheme = parse_scheme(chosen(plain["pos"], given_of(overrides or ())))
     if not scheme.overrides("tables"):  # it learns nothing that could move faster: with any factor the same run
         parsed["optim"].position_learning_rate_factor = 1.0
-    rest = {key: value for key, value in plain.items() if key not in GROUPS and key != "pos"}
-    settings = typed(Settings, rest, "")
+    rest = {key: value for key, value in plain.items() if key not in {*GROUPS, *SLOTS, "pos"}}
+    parsed["settings"] = typed(Settings, rest, "")
+    # From outside any callable will do, but a run folder could name any of poslab's.
+    ours = str(slots["schedule"].get(TARGET)).startswith(("poslab.", "torch.", "pytorch_lightning."))
+    kind = "poslab.training.schedules.Schedule" if ours else ""
+    parsed["optimizer"], parsed["schedule"] = optimizer, checked_node(slots["schedule"], "schedule", kind)
+    for name, kind in (("callbacks", "pytorch_lightning.Callback"), ("logger", "pytorch_lightning.loggers.Logger")):
+        parsed[name] = {key: checked_node(node, f"{name}.{key}", kind) for key, node in slots[name].items()}
     name = pos_name or type(scheme).__name__.lower()
-    checked = TrainConfig(scheme, name, settings=settings, overrides=overrides, **parsed)
+    checked = TrainConfig(scheme, name, overrides=overrides, **parsed)
     _check_together(checked)
     return checked
+
+
+_COMMON = [field.name for field in dataclasses.fields(OptimConfig)]
+
+
+def _slot(node: Any, group: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the node of a group of SLOTS, or its nodes by name, with the classes that the command line chooses."""
+    if not isinstance(node, Mapping | None):
+        raise SettingError(group, node, f"must be an option of configs/{group}, or {group}._target_=my_file.Mine")
+    return chosen(dict(node or {}), given_of(overrides, group), _COMMON if group == "optim" else ())
+
+
+def _optimizer(node: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], Node]:
+    """Return (what all optimizers have, the checked node of this one). Raises SettingError."""
+    if "lr" in node:
+        raise UnknownSetting("optim.lr", node["lr"], "unknown setting; did you mean learning_rate?")
+    common = {name: node[name] for name in _COMMON if name in node}
+    own = {name: value for name, value in node.items() if name not in common}
+    given = given_of(overrides, "optim")
+    if own.get(TARGET):
+        own = without_recipe(own, "optim", given)
+    return common, checked_node(own, "optim", "torch.optim.Optimizer", passed=("params", "lr"), beside=_COMMON)
+
+
+_LEAST_IN_HALF = 1e-5
+
+
+def _hold_in_half(optimizer: Node, given: Mapping[str, str]) -> None:
+    """Raise `eps` of an optimizer to what trains in float16, where the square of a gradient below 2.4e-4 is 0, so that
+    a step divides by `eps` alone. Raises SettingError if a smaller one was typed."""
+    eps = optimizer.get("eps")
+    if isinstance(eps, float) and eps < _LEAST_IN_HALF:
+        if "eps" in given:
+            raise SettingError("optim.eps", eps, f"must be at least {_LEAST_IN_HALF:g} with trainer.precision=16-true")
+        optimizer["eps"] = 1e-4
 
 
 def _check_together(config: TrainConfig) -> None:

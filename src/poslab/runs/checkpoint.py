@@ -14,7 +14,7 @@ import torch
 from poslab.config.fields import typed
 from poslab.config.files import EXPORTED
 from poslab.config.nodes import TARGET, shown, with_settings
-from poslab.config.parts import Node, checked_node
+from poslab.config.parts import Node, module_node
 from poslab.config.schema import ModelConfig
 from poslab.config.schemes import node_of, parse_scheme
 from poslab.data.tokenizer import AnyVocabulary, Symbols, Vocabulary, load_tokenizer
@@ -194,7 +194,7 @@ def vocabulary_of(about: dict[str, Any]) -> AnyVocabulary:
 def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], content: dict[str, Any]) -> GPT:
     """Load weights into the model described. Raises ValueError if they are not those of that model."""
     without_training = {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
-    sizes = typed(ModelConfig, settings | without_training, "model", {Node: checked_node})
+    sizes = typed(ModelConfig, settings | without_training, "model", {Node: module_node})
     model = decoder_of(scheme, vocab_size=vocab_size, **sizes.arguments)
     state, architecture = content["state_dict"], ARCHITECTURES.get(content.get("model_type", ""))
     if architecture is not None:

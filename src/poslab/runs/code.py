@@ -1,4 +1,4 @@
-"""Fingerprints of the source that decides a run's numbers: poslab's own, and that of its position scheme and its task.
+"""Fingerprints of the source that decides a run's numbers: poslab's own, that of its scheme and task, and of its parts.
 
 A fingerprint is a hash of whole files, wherever they are and whatever they are called. The modules that a scheme or a
 task imports from its own folder tree count with it; modules that are imported by a computed name are not seen.
@@ -8,14 +8,16 @@ import ast
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from poslab.config.fields import full_name
-from poslab.config.nodes import targets
+from poslab.config import fields
+from poslab.config.fields import Role, full_name
+from poslab.config.groups import SLOTS
+from poslab.config.nodes import TARGET, targets
 from poslab.config.schemes import classes
 from poslab.positions import PositionScheme
 
@@ -37,8 +39,15 @@ def outside(node: Mapping[Any, Any]) -> list[str]:
     return [target for target in named if "." in target and not target.startswith(_TRUSTED)]
 
 
+def foreign_code(config: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the classes from outside that settings, as those of a config.yaml, name, by what they are in words."""
+    words = {"pos": "scheme", "data": "task", "model": "block", "optim": "optimizer", "callbacks": "callback"}
+    found = {words.get(group, group): outside(config.get(group) or {}) for group in ("pos", "data", "model", *SLOTS)}
+    return {word: classes for word, classes in found.items() if classes}
+
+
 def distrust(what: str, foreign: Sequence[str], allow_code: bool) -> str:
-    """Return why a scheme or a task of these classes is not imported; empty if it may be."""
+    """Return why a scheme, or another part of these classes, is not imported; empty if it may be."""
     if allow_code or not foreign:
         return ""
     named = ", ".join(foreign)
@@ -55,10 +64,21 @@ def code_fingerprint() -> str:
     return _hash({*decisive, *_SHARED, _ROOT / "evaluation" / "losses.py", _ROOT / "metric.py"})
 
 
+def foreign_parts(parts: Mapping[str, Any]) -> list[str]:
+    """Return the classes and functions from outside that decide a result, of the parts of a TrainConfig."""
+    deciding = (node for group, node in parts.items() if SLOTS.get(group, Role.RESULT) is Role.RESULT)
+    return [target for node in deciding for target in outside(node)]
+
+
+def parts_fingerprint(parts: Mapping[str, Any]) -> str | None:
+    """Return 16 hex digits for the source of `foreign_parts`; None if there are none."""
+    return scheme_fingerprint(*(fields.imported(target, TARGET) for target in foreign_parts(parts)))
+
+
 @cache
-def scheme_fingerprint(*classes: type) -> str | None:
-    """Return 16 hex digits for the source of schemes or of a task; None if there are no files, as for a class typed
-    into a notebook.
+def scheme_fingerprint(*classes: Callable[..., Any]) -> str | None:
+    """Return 16 hex digits for the source of schemes, of a task or of other parts; None if there are no files, as for a
+    class typed into a notebook.
 
     The code is that of the first call in this process, which should be soon after it was loaded.
     """
@@ -66,11 +86,14 @@ def scheme_fingerprint(*classes: type) -> str | None:
     return _hash(files) if files else None
 
 
-def source_files(*classes: type) -> set[Path]:
+def source_files(*classes: Callable[..., Any]) -> set[Path]:
     """Return the files of classes and their bases, and of the modules in the same folder tree that they import, without
     those on which all schemes and tasks build."""
     files: dict[str, Path] = {}
-    for name in {base.__module__ for cls in classes for base in cls.__mro__} - sys.stdlib_module_names:
+    bases = {base.__module__ for cls in classes for base in (cls.__mro__ if isinstance(cls, type) else [cls])}
+    for name in bases - sys.stdlib_module_names:
+        if name.startswith(_TRUSTED[1:]):  # whose versions are recorded
+            continue
         file = Path(getattr(sys.modules.get(name), "__file__", None) or "none")
         if file.is_file():
             _add_with_imports(name, file, files)

@@ -32,8 +32,6 @@ class RunFolder:
         self.best = self.checkpoints / "best.safetensors"  # the weights of the lowest validation loss
         self.last = self.checkpoints / "last.ckpt"  # everything that the run needs to go on
         self.previous = self.checkpoints / "previous.ckpt"  # the one before, for the case that `last` is damaged
-        self.csv, self.wandb = path / "csv", path / "wandb"  # folders of loggers, where they are asked for
-        self.mlflow = path / "mlflow" / "run_id"  # where MLflow has the run, and under what id
         self._lock = path / ".lock"
 
     def __str__(self) -> str:

@@ -12,12 +12,12 @@ from typing import Any
 from omegaconf import DictConfig
 
 from poslab.config.fields import MAY_CHANGE, Role
-from poslab.config.groups import flat, names, role_of
+from poslab.config.groups import SLOTS, flat, names, role_of
 from poslab.config.nodes import chosen, given_of, given_settings, part_of, targets, with_settings
 from poslab.config.schemes import node_of, parse_scheme
 from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, parse, resolved
 from poslab.errors import SettingError, as_typed
-from poslab.runs.code import distrust, outside
+from poslab.runs.code import distrust, foreign_code
 from poslab.runs.folder import RunFolder
 from poslab.runs.readers import read_config
 
@@ -25,8 +25,8 @@ from poslab.runs.readers import read_config
 def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
     """Read the configuration of the run in `composed.resume`, change it by the command line, and check it.
 
-    Raises SettingError where there is no run, a setting is impossible or can't change, or the run's scheme is not
-    poslab's and neither the command line nor `allow_code` names it.
+    Raises SettingError where there is no run, a setting is impossible or can't change, or the run's scheme, or another
+    of its classes, is not poslab's and neither the command line nor `allow_code` names it.
     """
     if not str(composed.resume):  # which would be the folder that one is in
         raise SettingError("resume", "", "must name the folder of a run")
@@ -70,11 +70,14 @@ def _read_settings(
         own = read_config(RunFolder(folder).config)
     except ValueError as error:
         raise SettingError("resume", folder, f"no run to resume: {error}") from error
-    named = list(targets(chosen(typed["pos"], given_of(overrides))))
-    foreign = [target for target in outside(own["pos"]) if target not in named]
-    allowed = typed["allow_code"]
-    if problem := distrust("scheme", foreign, allowed) or distrust("task", outside(own["data"]), allowed):
-        raise SettingError("resume", folder, problem)
+    again = [
+        *targets(chosen(typed["pos"], given_of(overrides))),
+        *(each for slot in (*SLOTS, "model") for each in targets(typed[slot] or {})),
+    ]
+    for what, named in foreign_code(own).items():
+        foreign = [target for target in named if target not in again]
+        if problem := distrust(what, foreign, typed["allow_code"]):
+            raise SettingError("resume", folder, problem)
     pos_name, own_overrides = own.pop("pos_name", None), own.pop("overrides", None)
     for field in PROVENANCE_FIELDS:  # its checkpoint has them
         own.pop(field, None)

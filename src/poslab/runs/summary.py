@@ -1,6 +1,7 @@
 """summary.json: the figures and facts of a finished run."""
 
 import json
+import math
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ class Summary:
     best_val_loss: float | None
     best_val_perplexity: float | None
     best_step: int
+    best_monitored: float | None = None  # the best of the figure that `monitor` names
     val_loss_tokens: int | None  # predictions that each of the validation losses is a mean over
     last_val_loss: float | None
     last_val_step: int | None
@@ -74,6 +76,15 @@ class Summary:
     def loss(self) -> float | None:
         """Return the loss of the part of a text that was held out, if there is one; else of the last validation."""
         return self.last_val_loss if self.test_loss is None else self.test_loss
+
+    @property
+    def worse_than_guessing(self) -> str:
+        """Return a warning if the last validation loss is above that of equal chances for all tokens, or nothing."""
+        uniform, loss = math.log(self.vocabulary_size), self.last_val_loss
+        if loss is None or loss <= uniform:
+            return ""
+        guess = f"{uniform:.4f}, which equal chances for all {self.vocabulary_size:,} tokens give"
+        return f"the last validation loss, {loss:.4f}, is above {guess}: it has learned nothing, or too fast"
 
     def measure(self, name: str) -> Metric:
         """Return the metric of that name. Raises KeyError if it is none of `measures`, nor called after one."""

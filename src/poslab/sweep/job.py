@@ -5,6 +5,7 @@ has imported `poslab.sweep.loaded` once and done nothing else.
 """
 
 import contextlib
+import math
 import multiprocessing
 import os
 import signal
@@ -19,8 +20,9 @@ from filelock import FileLock, Timeout
 from poslab.config.command_line import argv_of
 from poslab.config.train import TrainConfig
 from poslab.errors import UserError
+from poslab.metric import LOSS, PERPLEXITY
 from poslab.processors import compute_on
-from poslab.runs.code import fingerprints
+from poslab.runs.code import fingerprints, parts_fingerprint
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import SWEEP, RunFolder, failure_in
 from poslab.runs.summary import Summary
@@ -58,17 +60,23 @@ class JobFiles:
             return True
 
 
-def run_job(config: TrainConfig, overrides: list[str]) -> None:
+def run_job(config: TrainConfig, overrides: list[str]) -> float:
     """Train into config.settings.run_dir, or evaluate the run there at the lengths that it lacks; do nothing if another
     process is at it. The screen output goes to the job's log, which ends with "error: ..." if it failed; only
-    an interruption raises."""
+    an interruption raises.
+
+    Returns the best of the figure that `monitor` names. A run without one, as it diverged or failed, has the worst that
+    there is, as a search would end at a number that is none.
+    """
     folder = _folder(config)
     files = JobFiles(folder.path)
     with contextlib.suppress(Timeout), files.claim():
-        if folder.finished and not unmeasured_lengths(folder.path, config.evaluation):
-            return
-        if reason := _run_alone(config, overrides, files.log):
+        done = folder.finished and not unmeasured_lengths(folder.path, config.evaluation)
+        if not done and (reason := _run_alone(config, overrides, files.log)):
             files.add_failure(reason)
+    best = Summary.read(folder.summary).best_monitored if folder.finished else None
+    worst = math.inf if config.settings.monitor in (LOSS, PERPLEXITY.name) else -math.inf
+    return worst if best is None else best
 
 
 def _folder(config: TrainConfig) -> RunFolder:
@@ -88,7 +96,7 @@ def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
             forkserver.ensure_running()
     folder = _folder(config)
     command = argv_of("train", *([f"resume={folder}"] if folder.is_run else overrides))
-    process = context.Process(target=_run, args=(config, command, log, fingerprints(config.pos)))
+    process = context.Process(target=_run, args=(config, command, log, code_of(config)))
     process.start()
     try:
         process.join()
@@ -130,10 +138,15 @@ def _run(config: TrainConfig, command: list[str], log: Path, planned_code: dict[
         sys.exit(interrupted.exit_code)
 
 
+def code_of(config: TrainConfig) -> dict[str, str | None]:
+    """Return the fingerprints of all code that decides what a job gives."""
+    return fingerprints(config.pos) | {"parts_fingerprint": parts_fingerprint(config.parts)}
+
+
 def train_or_evaluate(config: TrainConfig, planned_code: dict[str, str | None]) -> None:
     """Train in this process, or measure a finished run at the lengths that its evaluation lacks. Raises UserError for
     whatever the user can put right."""
-    if planned_code != fingerprints(config.pos):
+    if planned_code != code_of(config):
         raise UserError("the code has changed since the sweep began; the same command trains what it is now")
     folder = _folder(config)
     if folder.finished:

@@ -17,10 +17,10 @@ from poslab.config.corpora import fingerprint
 from poslab.config.fields import NOT_IDENTITY
 from poslab.config.files import safe_name
 from poslab.config.nodes import TARGET, given_settings
-from poslab.config.overrides import explain, scheme_name, with_any_scheme
+from poslab.config.overrides import explain, scheme_name, with_any_part
 from poslab.config.train import TrainConfig, parse
 from poslab.errors import SettingError, UnknownSetting, UserError
-from poslab.runs.code import fingerprints, task_sha256
+from poslab.runs.code import fingerprints, parts_fingerprint, task_sha256
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import RUNS, RunFolder
 from poslab.runs.initial import initial_fields
@@ -67,22 +67,28 @@ class Job:
         return unmeasured_lengths(self.folder, self.config.evaluation)
 
 
-def sweep_folder(config: DictConfig) -> Path:
-    """Return `run_dir`, or runs/<experiment>, or runs."""
+def sweep_folder(config: DictConfig, running: Any) -> Path:
+    """Return `run_dir`, or runs/<experiment>, or runs. running: Hydra's own part of the configuration."""
     if config.run_dir is not None:
         return Path(os.path.expanduser(str(config.run_dir)))
-    experiment = config.hydra.runtime.choices.get("experiment")
+    experiment = running.runtime.choices.get("experiment")
     return RUNS / experiment if experiment else RUNS
+
+
+def job_folder(config: TrainConfig, folder: Path, label: Sequence[str] = ()) -> Path:
+    """Return where a job's run is made in the folder of its sweep. label: settings in which its sweep's jobs differ."""
+    name = "-".join([config.pos_name, *label, f"seed{config.settings.seed}"])
+    return folder / f"{safe_name(name, 100)}-{identity(config)[:8]}"
 
 
 def list_jobs(combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader) -> list[Job]:
     """Return a job for each combination of overrides, without those that repeat another."""
-    combinations = [with_any_scheme(overrides) for overrides in combinations]
+    combinations = [with_any_part(overrides) for overrides in combinations]
     given = [given_settings(overrides) for overrides in combinations]
     # All names have the scheme and the seed, so these are no part of the label.
     keys = dict.fromkeys(key for one in given for key in one if key not in ("pos", "seed"))
     varied = [key for key in keys if len({one.get(key) for one in given}) > 1]
-    folder, composer = sweep_folder(config), _Composer(config, loader)
+    folder, composer = sweep_folder(config, config.hydra), _Composer(config, loader)
     finished = {}  # by identity, because a folder may have been renamed
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if run := _finished_run(path):
@@ -111,7 +117,8 @@ def planned_groups(jobs: Sequence[Job]) -> list[PlannedGroup]:
 def _recorded(config: TrainConfig) -> tuple[str, dict[str, Any], str, str | None]:
     """Return what the run will record: the name of its scheme, its settings with what tells apart the weights that it
     begins with, the sha256 of the data, and the fingerprint of the scheme."""
-    plain = replace(config, **_initial_fields(config.settings.init_from)).plain
+    begun = _initial_fields(config.settings.init_from) | {"parts_fingerprint": parts_fingerprint(config.parts)}
+    plain = replace(config, **begun).plain
     path = config.text_path
     data = _text_fingerprint(path, getattr(config.data, "name", None)) if path else task_sha256(config.data)
     return config.pos_name, plain, data, fingerprints(config.pos)["scheme_fingerprint"]
@@ -160,13 +167,12 @@ def _plan_job(
     label = [f"{key.rsplit('.', 1)[-1]}_{given[key]}" for key in varied if key in given]
     try:
         parsed = composer.config_of(overrides)
-        name = "-".join([parsed.pos_name, *label, f"seed{parsed.settings.seed}"])
         decisive = identity(parsed)
         if (run := finished.get(decisive)) is not None:
             now = fingerprints(parsed.pos)
             other_code = {key: getattr(run.summary, key) for key in now} != now
             return Job(overrides, run.folder, parsed, decisive, reused=True, other_code=other_code)
-        own = folder / f"{safe_name(name, 100)}-{decisive[:8]}"
+        own = job_folder(parsed, folder, label)
         # A finished one of this identity would have been found, and its folder is called after that at first.
         problem = f"{own}: {EXTENDED}" if _finished_run(own) else ""
         return Job(overrides, own, parsed, decisive, problem, problem)

@@ -35,7 +35,7 @@ def run_sweep(
     jobs = list_jobs(combinations, config, loader)
     if all(job.problem for job in jobs):
         raise UserError(jobs[0].problem)
-    folder = sweep_folder(config)
+    folder = sweep_folder(config, config.hydra)
     left = [job for job in jobs if not job.problem and not job.finished]
     if left:
         require_writable("run_dir", folder)

@@ -67,6 +67,8 @@ def conclude(summary: Summary, module: LanguageModel, folder: RunFolder) -> None
         print(textwrap.fill(state.sample, width(), initial_indent="sample   ", subsequent_indent=" " * 9))
     print(f"run      {folder}")
     print(f"compare  tensorboard --logdir {folder.path.parent}")
+    if summary.worse_than_guessing:
+        print(f"warning: {summary.worse_than_guessing}", file=sys.stderr)
 
 
 class ValidationLines(Callback):

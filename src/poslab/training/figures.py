@@ -29,10 +29,11 @@ class TrainingFigures(Callback):
         language_model_of(pl_module).state.training_clock.start()
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
-        first, *_, of_tables = (group["lr"] for group in optimizer.param_groups)
-        self._rates = {"learning_rate": first}
-        if len(optimizer.param_groups) > 2:
-            self._rates["position_learning_rate"] = of_tables
+        rates = {group.get("name"): group["lr"] for group in optimizer.param_groups}
+        of_scheme = rates.pop("scheme", None)
+        self._rates = {"learning_rate": next(iter(rates.values()))}
+        if of_scheme not in (None, self._rates["learning_rate"]):
+            self._rates["position_learning_rate"] = of_scheme
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any

@@ -1,5 +1,5 @@
-"""Loggers of a run: always TensorBoard, which reports read their curves from, and one more of Lightning's if `logger`
-names one. All get the same keys. TensorBoard shows beside the scalars settings to compare runs by, sample texts, and
+"""Loggers of a run: always TensorBoard, which reports read their curves from, and those of Lightning's that `logger`
+names. All get the same keys. TensorBoard shows beside the scalars settings to compare runs by, sample texts, and
 pictures of the scheme."""
 
 import hashlib
@@ -7,21 +7,23 @@ import logging
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
+from pytorch_lightning.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from poslab.config.fields import imported
 from poslab.config.files import write_whole
-from poslab.config.nodes import given_settings
-from poslab.config.schema import LoggerConfig
+from poslab.config.nodes import TARGET, given_settings
+from poslab.config.parts import Node, part, takes
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.pictures import LEGIBLE, attention_figure, attention_maps, draw
 from poslab.processes import rank
@@ -31,22 +33,29 @@ from poslab.training.module import language_model_of
 from poslab.training.summary import flat_settings
 from seedstats.page.terminal import visible
 
-_PACKAGES = ("wandb", "mlflow")  # loggers that need one of their name, which is an extra of poslab
+
+def check_loggers(nodes: Mapping[str, Node]) -> None:
+    """Raise SettingError where the package of a logger is not installed."""
+    for name, node in nodes.items():
+        package = getattr(imported(node[TARGET], f"logger.{name}"), "package", None)
+        if package is not None and find_spec(package) is None:
+            extra = f'pip install "poslab[{package}]"'
+            raise SettingError("logger", name, f"needs a package that is not installed: {extra}")
 
 
-def check_logger(settings: LoggerConfig) -> None:
-    """Raise SettingError where the logger's package is not installed."""
-    if settings.name in _PACKAGES and find_spec(settings.name) is None:
-        extra = f'pip install "poslab[{settings.name}]"'
-        raise SettingError("logger", settings.name, f"needs a package that is not installed: {extra}")
-
-
-def make_loggers(settings: LoggerConfig, folder: RunFolder) -> list[Logger]:
-    """Make the loggers, TensorBoard's first. Raises UserError where the other one can't begin, such as for want of a
-    server."""
-    others: dict[str, Callable[[LoggerConfig, RunFolder], Logger]] = {"csv": _csv, "wandb": _wandb, "mlflow": _mlflow}
-    tensorboard = TensorBoard(folder.path, name="", version="")
-    return [tensorboard, *(make(settings, folder) for name, make in others.items() if name == settings.name)]
+def make_loggers(nodes: Mapping[str, Node], folder: RunFolder) -> list[Logger]:
+    """Make the loggers, TensorBoard's first; one that takes `save_dir` writes into the run's folder, if not told
+    otherwise. Raises UserError where one can't begin, such as for want of a server."""
+    loggers: list[Logger] = [TensorBoard(folder.path, name="", version="")]
+    for name, node in nodes.items():
+        place = {"save_dir": folder.path} if takes(node, "save_dir") and "save_dir" not in node else {}
+        try:
+            loggers.append(part(node, f"logger.{name}")(**place))
+            _ = loggers[-1].experiment  # type: ignore[attr-defined]  # begins its run
+        except Exception as error:  # whatever its packages, a file or a server raise
+            problem = error if isinstance(error, UserError) else f"logger={name}: {error}"
+            raise UserError(" ".join(f"{problem}; resume={folder} tries again".split())) from error
+    return loggers
 
 
 def writer_of(trainer: Trainer) -> Any:
@@ -67,59 +76,48 @@ class TensorBoard(TensorBoardLogger):
 
 
 class Wandb(WandbLogger):
-    """W&B's logger, which closes its run with the training: a job of a sweep ends without Python's exit functions."""
+    """W&B's logger, whose run goes on where poslab's does, as Lightning's would begin another one: the folder of before
+    has its id in its name. It is closed with the training, as a job of a sweep ends without Python's exit functions."""
+
+    package = "wandb"
+
+    def __init__(self, save_dir: Path, project: str = "poslab", offline: bool = True, **settings: Any) -> None:
+        import wandb
+
+        before = sorted((Path(save_dir) / "wandb").glob("*run-*-*"))
+        own = {
+            "name": Path(save_dir).name,
+            "id": before[-1].name.rpartition("-")[2] if before else None,
+            "settings": wandb.Settings(silent=offline, console="off"),  # the screen's text stays with the screen
+        }
+        super().__init__(save_dir=save_dir, project=project, offline=offline, **{**own, **settings})
+        self._wandb_init.pop("anonymous", None)  # which Lightning passes, and wandb warns that it has no effect
 
     def finalize(self, status: str) -> None:
         super().finalize(status)
         self.experiment.finish(exit_code=int(status != "success"))
 
 
-def _csv(settings: LoggerConfig, folder: RunFolder) -> Logger:
-    """Write csv/version_0/metrics.csv in the run's folder, and version_1 where the run resumes."""
-    return CSVLogger(folder.path, name=folder.csv.name)
+class MLFlow(MLFlowLogger):
+    """MLflow's logger, whose run goes on where poslab's does, as Lightning's would begin another one: the folder keeps
+    its id in mlflow/run_id, beside where MLflow has it."""
 
+    package = "mlflow"
 
-def _wandb(settings: LoggerConfig, folder: RunFolder) -> Logger:
-    """Write wandb/ in the run's folder; a run that resumes has the id of before, which ends the names there."""
-    import wandb
+    def __init__(
+        self, save_dir: Path, experiment_name: str = "poslab", tracking_uri: str | None = None, **settings: Any
+    ) -> None:
+        import mlflow
 
-    before = sorted(folder.wandb.glob("*run-*-*"))
-    logger = Wandb(
-        name=folder.path.name,
-        project=settings.project,
-        offline=settings.offline,
-        save_dir=folder.path,
-        id=before[-1].name.rpartition("-")[2] if before else None,
-        settings=wandb.Settings(silent=settings.offline, console="off"),  # the screen's text stays with the screen
-    )
-    logger._wandb_init.pop("anonymous", None)  # which Lightning passes, and wandb warns that it has no effect
-    try:
-        _ = logger.experiment  # begins the run
-    except wandb.Error as error:
-        raise _refused(folder, f"logger=wandb: {error}") from error
-    return logger
-
-
-def _mlflow(settings: LoggerConfig, folder: RunFolder) -> Logger:
-    """Write to `logger.uri`, or to the store that MLflow uses by itself; the id is kept for when the run resumes."""
-    import mlflow
-
-    for name in ("mlflow", "alembic", "pytorch_lightning.loggers.mlflow"):
-        logging.getLogger(name).setLevel(logging.ERROR)  # tables created, an experiment not found and thus created
-    uri = settings.uri or mlflow.get_tracking_uri()
-    known = dict([folder.mlflow.read_text().split("\n")[:2]]) if folder.mlflow.exists() else {}
-    try:
-        logger = MLFlowLogger(settings.project, folder.path.name, uri, run_id=known.get(uri))
+        for name in ("mlflow", "alembic", "pytorch_lightning.loggers.mlflow"):
+            logging.getLogger(name).setLevel(logging.ERROR)  # tables created, an experiment not found and thus created
+        uri, kept = tracking_uri or mlflow.get_tracking_uri(), Path(save_dir) / "mlflow" / "run_id"
+        known = dict([kept.read_text().split("\n")[:2]]) if kept.exists() else {}
+        own = {"run_name": Path(save_dir).name, "run_id": known.get(uri)}
+        super().__init__(experiment_name, tracking_uri=uri, **{**own, **settings})
         if rank() == 0:
-            folder.mlflow.parent.mkdir(exist_ok=True)
-            write_whole(folder.mlflow, f"{uri}\n{logger.run_id}\n")  # begins the run
-    except mlflow.exceptions.MlflowException as error:
-        raise _refused(folder, f"logger=mlflow: {uri}: {error}") from error
-    return logger
-
-
-def _refused(folder: RunFolder, problem: str) -> UserError:
-    return UserError(" ".join(f"{problem}; resume={folder} tries again".split()))
+            kept.parent.mkdir(exist_ok=True)
+            write_whole(kept, f"{uri}\n{self.run_id}\n")
 
 
 # Entries of TensorBoard beside the scalars. Its first tab shows tags of all kinds in alphabetical order: those of

@@ -13,7 +13,7 @@ from poslab.model.decoder import GPT
 from poslab.runs.checkpoint_files import describe
 from poslab.runs.code import continued, fingerprints
 from poslab.training.data import DataModule
-from poslab.training.optimizer import clip_gradients, make_optimizer, make_schedule
+from poslab.training.optimizer import clip_gradients, make_optimizer, make_schedule, with_schedule
 from poslab.training.state import RunState
 
 IMPROVEMENTS = "improvements"  # what early stopping watches
@@ -71,10 +71,15 @@ class LanguageModel(LightningModule):
 
     def configure_optimizers(self) -> Any:
         self._trained = list(self.parameters())
-        # A fused step can't be combined with the loss scaling that 16-bit floats need.
-        optimizer = make_optimizer(self.model, self.config.optim, fused=self.config.trainer.precision != "16-mixed")
-        schedule = make_schedule(optimizer, self.config.optim, self.total_steps())
+        optimizer = self.make_optimizer()
+        schedule = with_schedule(optimizer, make_schedule(self.config.schedule), self.total_steps())
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """Make the optimizer. Raises SettingError where its class refuses its settings."""
+        # A fused step can't be combined with the loss scaling that 16-bit floats need.
+        fused = self.config.trainer.precision != "16-mixed"
+        return make_optimizer(self.model, self.config.optim, self.config.optimizer, fused)
 
     def total_steps(self) -> int:
         """Return how many optimizer steps the run has, if nothing stops it early."""

@@ -1,7 +1,7 @@
-"""Optimizer: AdamW over parameter groups, its schedule, and the clipping of gradients."""
+"""Optimizer over named groups of parameters, the schedule of its learning rate, and the clipping of gradients."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -9,50 +9,65 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim.lr_scheduler import LambdaLR
 
+from poslab.config.fields import imported
+from poslab.config.nodes import TARGET
+from poslab.config.parts import Node, part, takes
 from poslab.config.schema import OptimConfig
+from poslab.errors import SettingError
 from poslab.model.decoder import GPT
 
 
-def make_optimizer(model: GPT, config: OptimConfig, fused: bool) -> torch.optim.AdamW:
-    """Make AdamW over the parameter groups."""
-    betas = (config.beta1, config.beta2)
-    return torch.optim.AdamW(parameter_groups(model, config), lr=config.learning_rate, betas=betas, fused=fused)
+def make_optimizer(model: GPT, config: OptimConfig, node: Node, fused: bool) -> torch.optim.Optimizer:
+    """Make the optimizer of a node over the parameter groups.
+
+    fused: in one kernel, where its class has one and the node doesn't say. Raises SettingError where the class refuses
+    its settings.
+    """
+    more = {"fused": fused} if takes(node, "fused") and "fused" not in node else {}
+    return part(node, "optim")(parameter_groups(model, config), lr=config.learning_rate, **more)
 
 
 def parameter_groups(model: GPT, config: OptimConfig) -> list[dict[str, Any]]:
-    """Group the parameters by weight decay and learning rate.
+    """Group the parameters by their purpose, which an optimizer may ask for by `name`; none is empty.
 
-    Matrices of the trunk decay. Biases, norms and all position tables don't: decay would pull what is known of position
-    towards nothing, and harder for the schemes that express it in larger numbers. The tables are a third group where
-    their learning rate is another one; else they are in the second.
+    matrices: of the blocks. embeddings: all other matrices, such as those of tokens and of the head. vectors: norms and
+    biases. scheme: what the scheme learns, with a learning rate of its own. Matrices and embeddings decay. Position
+    tables don't: decay would pull what is known of position towards nothing, and harder for the schemes that express it
+    in larger numbers.
     """
-    tables = {id(p) for p in model.position_tables.parameters()}
-    apart = tables if config.position_learning_rate_factor != 1 else set()
-    decays = [p for p in model.parameters() if p.dim() >= 2 and id(p) not in tables]
-    others = [p for p in model.parameters() if (p.dim() < 2 or id(p) in tables) and id(p) not in apart]
-    groups = [{"params": decays, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    if apart:
-        rate = config.learning_rate * config.position_learning_rate_factor
-        groups.append({"params": list(model.position_tables.parameters()), "weight_decay": 0.0, "lr": rate})
-    return groups
+    tables, blocks = ({id(p) for p in module.parameters()} for module in (model.position_tables, model.blocks))
+    groups: dict[str, list[Tensor]] = {"matrices": [], "embeddings": [], "vectors": [], "scheme": []}
+    for p in model.parameters():
+        of_trunk = "vectors" if p.dim() < 2 else "matrices" if p.dim() == 2 and id(p) in blocks else "embeddings"
+        groups["scheme" if id(p) in tables else of_trunk].append(p)
+    decay = {"matrices": config.weight_decay, "embeddings": config.weight_decay}
+    rates = {"scheme": config.learning_rate * config.position_learning_rate_factor}
+    return [
+        {"name": name, "params": p, "weight_decay": decay.get(name, 0.0), "lr": rates.get(name, config.learning_rate)}
+        for name, p in groups.items()
+        if p
+    ]
 
 
-def make_schedule(optimizer: torch.optim.Optimizer, config: OptimConfig, total_steps: int) -> LambdaLR:
-    """Make the schedule of the learning rate, to be advanced at every optimizer step."""
-
-    def factor(step: int) -> float:
-        return learning_rate_factor(step, total_steps, config.warmup_share, config.final_share)
-
-    return LambdaLR(optimizer, factor)
+Factor = Callable[[int, int], float]  # of the peak learning rate, by the step and the number of steps
 
 
-def learning_rate_factor(step: int, total_steps: int, warmup_share: float, final_share: float) -> float:
-    """Return the share of the peak: up in a line over the first steps, down in a cosine to the final share."""
-    warmup = max(1, round(warmup_share * total_steps))
-    if step < warmup:
-        return (step + 1) / warmup
-    progress = min(1.0, (step - warmup) / max(1, total_steps - warmup))
-    return final_share + (1 - final_share) * 0.5 * (1 + math.cos(math.pi * progress))
+def make_schedule(node: Node) -> Factor:
+    """Make the schedule of a node: an instance of its class, or its function with the settings given. Raises
+    SettingError where it refuses them, or returns no number."""
+    made = part(node, "schedule")
+    schedule: Factor = made() if isinstance(imported(node[TARGET], "schedule"), type) else made
+    if not callable(schedule):
+        raise SettingError("schedule", node[TARGET], "must have instances that are called with (step, total_steps)")
+    factor = schedule(0, 1)
+    if not isinstance(factor, int | float):
+        raise SettingError("schedule", node[TARGET], f"must return a factor of the learning rate, not {factor!r}")
+    return schedule
+
+
+def with_schedule(optimizer: torch.optim.Optimizer, schedule: Factor, total_steps: int) -> LambdaLR:
+    """Give the optimizer the rates of a schedule, to be advanced at every step."""
+    return LambdaLR(optimizer, lambda step: schedule(step, total_steps))
 
 
 def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:

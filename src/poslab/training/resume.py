@@ -17,10 +17,9 @@ from poslab.config.files import UNFINISHED
 from poslab.config.groups import flat, role_of
 from poslab.config.train import PROVENANCE_FIELDS, TrainConfig
 from poslab.errors import RunStopped, SettingError, UserError, as_typed
-from poslab.positions import PositionScheme
 from poslab.processes import launched, rank
 from poslab.runs.checkpoint_files import read_checkpoint
-from poslab.runs.code import changed_fingerprints, edited, outside
+from poslab.runs.code import changed_fingerprints, edited, foreign_code, foreign_parts, parts_fingerprint
 from poslab.runs.folder import RunFolder
 from poslab.runs.initial import initial_fields
 from poslab.signals import Interrupted
@@ -81,7 +80,7 @@ def open_run_to_resume(config: TrainConfig) -> Iterator[ResumedRun]:
     Raises SettingError where the run is finished and `config` doesn't ask for more, or can't resume.
     """
     if config.settings.resume is None:
-        yield ResumedRun(None, None, RunState(), None, [], initial_fields(config.settings.init_from))
+        yield ResumedRun(None, None, RunState(), None, [], _begun(config))
         return
     with _held_folder(Path(os.path.expanduser(str(config.settings.resume)))) as folder:
         checkpoint, content, notes = _newest_intact(folder)
@@ -91,7 +90,12 @@ def open_run_to_resume(config: TrainConfig) -> Iterator[ResumedRun]:
             problem = f"it is finished, but has no {folder.last.name} to resume from; starting over would overwrite it"
             raise SettingError("resume", folder, problem)
         else:
-            yield ResumedRun(folder, None, RunState(), None, notes, initial_fields(config.settings.init_from))
+            yield ResumedRun(folder, None, RunState(), None, notes, _begun(config))
+
+
+def _begun(config: TrainConfig) -> dict[str, Any]:
+    """Return what a run that begins now records beside its settings."""
+    return initial_fields(config.settings.init_from) | {"parts_fingerprint": parts_fingerprint(config.parts)}
 
 
 @contextmanager
@@ -152,15 +156,18 @@ def _from_checkpoint(
         raise SettingError("init_from", given, "the run began with other weights")
     _check_not_shortened(state, config, own)
     _check_not_finished(folder, state.step, config, own)
-    notes = notes + _code_notes(folder, config.pos, about, state.step)
+    notes = notes + _code_notes(folder, config, about, state.step)
     provenance = {name: own[name] for name in PROVENANCE_FIELDS if name in own}
     provenance["extended"] = _extended(own, config, state.step)
     return ResumedRun(folder, checkpoint, state, str(about["data_sha256"]), notes, provenance)
 
 
-def _code_notes(folder: RunFolder, scheme: PositionScheme, about: dict[str, Any], step: int) -> list[str]:
-    """Note a change of poslab's code. Raises SettingError where the source of the scheme has changed."""
-    if edited_part := edited(about, scheme):
+def _code_notes(folder: RunFolder, config: TrainConfig, about: dict[str, Any], step: int) -> list[str]:
+    """Note a change of poslab's code. Raises SettingError where the source of the scheme, or of a part from outside
+    poslab, has changed."""
+    scheme, parts = config.pos, " or ".join(foreign_parts(config.parts))
+    others_edited = about["config"].get("parts_fingerprint") != parts_fingerprint(config.parts)
+    if edited_part := edited(about, scheme) or (parts if others_edited else ""):
         problem = f"the code of {edited_part} has changed since step {step}; a new run trains the new code"
         raise SettingError("resume", folder, f"{problem}, the old code resumes this one")
     if changed_fingerprints(about, scheme):
@@ -225,10 +232,10 @@ def resume_hints(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
 
 
 def _resume_command(folder: RunFolder, config: TrainConfig) -> str:
-    """Return what to type to resume; `allow_code` where the scheme or the task is from outside poslab, and the launcher
-    where one has started several processes."""
-    foreign = outside(config.plain["pos"]) or outside(config.plain["data"])
-    command = command_line("train", f"resume={folder}", *["allow_code=true"] * bool(foreign))
+    """Return what to type to resume; `allow_code` where a class is from outside poslab, and the launcher where one has
+    started several processes."""
+    allowed = ["allow_code=true"] if foreign_code(config.plain) else []
+    command = command_line("train", f"resume={folder}", *allowed)
     return f"{command} (with as many processes, by torchrun or srun as before)" if launched("auto") else command
 
 

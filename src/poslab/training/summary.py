@@ -19,11 +19,12 @@ from poslab.config.fields import NOT_SHOWN
 from poslab.config.groups import flat
 from poslab.config.nodes import scheme_settings, shown
 from poslab.config.train import TrainConfig
-from poslab.metric import perplexity
+from poslab.metric import LOSS, perplexity
 from poslab.model.block import Attention
 from poslab.model.decoder import GPT
 from poslab.runs.summary import Summary
 from poslab.training.module import LanguageModel
+from poslab.training.state import RunState
 
 PACKAGES = ("poslab", "torch", "pytorch-lightning", "hydra-core", "tiktoken", "tensorboard")
 
@@ -41,6 +42,7 @@ def summarise(module: LanguageModel, trainer: Trainer) -> Summary:
         best_val_loss=_finite(state.best_val_loss),
         best_val_perplexity=_finite(perplexity(state.best_val_loss)),
         best_step=state.best_step,
+        best_monitored=best_monitored(config.settings.monitor, state),
         val_loss_tokens=state.val_loss_tokens,
         last_val_loss=_finite(state.last_val_loss),
         last_val_step=max(map(int, state.validations), default=None),
@@ -71,6 +73,12 @@ def summarise(module: LanguageModel, trainer: Trainer) -> Summary:
         scheme_fingerprint=module.fingerprints["scheme_fingerprint"],
         **module.data.facts,
     )
+
+
+def best_monitored(monitor: str, state: RunState) -> float | None:
+    """Return the best of the figure that `monitor` names; None if nothing was validated."""
+    best = state.best_val_loss if monitor == LOSS else abs(state.best_monitored)
+    return _finite(best) if state.best_step else None
 
 
 def training_backend(model: GPT, device: torch.device) -> str:

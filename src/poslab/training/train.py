@@ -19,13 +19,14 @@ from poslab.signals import StopRequest
 from poslab.training.console import conclude, introduce
 from poslab.training.data import make_data
 from poslab.training.initial_model import make_model
-from poslab.training.loggers import check_logger
+from poslab.training.loggers import check_loggers
 from poslab.training.machine import check_flex, keep_freed_memory
 from poslab.training.module import LanguageModel
+from poslab.training.optimizer import make_schedule
 from poslab.training.resume import ResumedRun, open_run_to_resume, resume_hints
 from poslab.training.run_ends import check_target
 from poslab.training.summary import summarise
-from poslab.training.trainer import check_limits, check_trainer, make_trainer, quieten, run_warnings
+from poslab.training.trainer import check_limits, check_trainer, make_callbacks, make_trainer, quieten, run_warnings
 
 
 def train(config: TrainConfig) -> Summary:
@@ -38,7 +39,7 @@ def train(config: TrainConfig) -> Summary:
     quieten()
     keep_freed_memory()
     check_flex(config.model, config.trainer)
-    check_logger(config.logger)
+    check_loggers(config.logger)
     processes = check_trainer(config.trainer)
     try_before_training(config)
     with ExitStack() as held:
@@ -49,12 +50,16 @@ def train(config: TrainConfig) -> Summary:
         data = make_data(config)
         check_limits(config.trainer, data, processes)
         module = LanguageModel(make_model(config, data.vocabulary, new=earlier.checkpoint is None), config, data)
+        # Parts may refuse their settings, so they are made once before anything is written.
+        module.make_optimizer()
+        make_schedule(config.schedule)
+        callbacks = make_callbacks(config.callbacks)
         if earlier.folder is not None:
             folder = earlier.rewind(data)
         else:
             folder = held.enter_context(new_run_folder(config.settings.run_dir, config.pos_name, config.settings.seed))
         stop = StopRequest()
-        trainer = make_trainer(config, data, folder, stop)
+        trainer = make_trainer(config, data, folder, stop, callbacks)
         # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
         trainer.precision_plugin.convert_module(module)
         if rank() == 0:

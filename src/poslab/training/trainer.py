@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -14,6 +15,8 @@ from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping
 from pytorch_lightning.strategies import StrategyRegistry
 
+from poslab.config.nodes import TARGET
+from poslab.config.parts import Node, part, takes
 from poslab.config.schema import TrainerConfig
 from poslab.config.train import TrainConfig
 from poslab.errors import SettingError, UserError, first_line, suggestion
@@ -31,13 +34,15 @@ from poslab.training.resume_points import BestWeights, CheckpointFiles, ResumePo
 from poslab.training.run_ends import FiniteLoss, Limits
 
 
-def make_trainer(config: TrainConfig, data: DataModule, folder: RunFolder, stop: StopRequest) -> Trainer:
+def make_trainer(
+    config: TrainConfig, data: DataModule, folder: RunFolder, stop: StopRequest, brought: Sequence[Callback]
+) -> Trainer:
     """Make the Trainer that writes into `folder`, with everything that runs beside the training.
 
-    stop: asks it to end.
+    stop: asks it to end. brought: callbacks of the user's.
     """
     on_terminal = sys.stdout.isatty()
-    callbacks = _callbacks(config, data, folder, stop)
+    callbacks = _callbacks(config, data, folder, stop, brought)
     if on_terminal:
         # Ahead of those that print, which it lets through; to read the loss waits for a GPU.
         callbacks.insert(0, ProgressBar(refresh_rate=config.trainer.log_every_n_steps))
@@ -57,7 +62,23 @@ def make_trainer(config: TrainConfig, data: DataModule, folder: RunFolder, stop:
     return trainer
 
 
-def _callbacks(config: TrainConfig, data: DataModule, folder: RunFolder, stop: StopRequest) -> list[Callback]:
+def make_callbacks(nodes: Mapping[str, Node]) -> list[Callback]:
+    """Make the callbacks that the user brings. Raises SettingError where one refuses its settings, or two have a state
+    of one name."""
+    callbacks: dict[str, Callback] = {}
+    for name, node in nodes.items():
+        made = part(node, f"callbacks.{name}")()
+        saves = type(made).state_dict is not Callback.state_dict
+        if saves and made.state_key in callbacks:  # which Lightning would refuse, once there is a folder
+            problem = f"another callback saves its state as {made.state_key}; a property state_key names it otherwise"
+            raise SettingError(f"callbacks.{name}", node[TARGET], problem)
+        callbacks[made.state_key if saves else name] = made
+    return list(callbacks.values())
+
+
+def _callbacks(
+    config: TrainConfig, data: DataModule, folder: RunFolder, stop: StopRequest, brought: Sequence[Callback]
+) -> list[Callback]:
     settings, every = config.settings, config.trainer.log_every_n_steps
     callbacks = [FiniteLoss(every), TrainingFigures(every), ValidationLines(), HyperParameters()]
     if not config.trainer.strategy.startswith("fsdp"):  # whose weights are whole in no process
@@ -69,7 +90,12 @@ def _callbacks(config: TrainConfig, data: DataModule, folder: RunFolder, stop: S
         watched, mode = ("val/loss", "min") if settings.monitor == LOSS else (IMPROVEMENTS, "max")
         patience = settings.early_stopping_patience
         callbacks.append(EarlyStopping(watched, mode=mode, patience=patience, check_on_train_epoch_end=False))
-    return [*callbacks, BestWeights(folder), ResumePoints(folder, settings.checkpoint_every_n_steps, every, stop)]
+    return [
+        *callbacks,
+        *brought,
+        BestWeights(folder),
+        ResumePoints(folder, settings.checkpoint_every_n_steps, every, stop),
+    ]
 
 
 def check_trainer(settings: TrainerConfig) -> int:
@@ -140,6 +166,9 @@ def run_warnings(config: TrainConfig, trainer: Trainer) -> list[str]:
     precision, on_cpu = config.trainer.precision, trainer.strategy.root_device.type == "cpu"
     if on_cpu and precision in ("bf16-mixed", "bf16-true") and not bfloat16_units():  # works, but only in software
         notes.append(f"trainer.precision={precision}: this CPU has no bfloat16 arithmetic; 32-true is faster")
+    if config.optim.weight_decay and not takes(config.optimizer, "weight_decay"):
+        optimizer, decay = config.optimizer[TARGET], config.optim.weight_decay
+        notes.append(f"optim.weight_decay={decay:g}: {optimizer} may have no weight decay, as it has no such argument")
     return notes + missing_compiler(config.model, config.trainer)
 
 
