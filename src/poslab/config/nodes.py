@@ -91,6 +91,18 @@ def shown(settings: Mapping[Any, Any]) -> dict[str, Any]:
     return typed
 
 
+def briefly(settings: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return settings of a scheme as `shown`, of schemes among them only those that are not the defaults."""
+    whole = shown(settings)
+    brief = {}
+    for name, value in whole.items():
+        outer, _, inner = name.rpartition(".")
+        listed = isinstance(whole.get(outer), list)
+        if not listed and not (outer in whole and value == default_settings(str(whole[outer])).get(inner)):
+            brief[name] = value
+    return brief
+
+
 def distinguishing(settings: Mapping[str, Any], namesakes: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the settings, as one would type them, in which any of the namesakes differs.
 

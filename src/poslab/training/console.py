@@ -9,7 +9,8 @@ from typing import Any
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import TQDMProgressBar
 
-from poslab.config.nodes import shown
+from poslab.config.nodes import briefly
+from poslab.errors import as_typed
 from poslab.metric import LOSS, perplexity
 from poslab.runs.folder import RunFolder
 from poslab.runs.summary import Summary
@@ -27,7 +28,7 @@ def introduce(module: LanguageModel, folder: RunFolder, trainer: Trainer, warnin
     config, counts = module.config, module.model.parameter_counts()
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    settings = ", ".join(f"{k}={v}" for k, v in shown(config.pos_settings).items())
+    settings = ", ".join(f"{k}={as_typed(v)}" for k, v in briefly(config.pos_settings).items())
     print(f"scheme   {config.pos_name}{f' ({settings})' if settings else ''}, seed {config.settings.seed}")
     print(f"model    {counts['total']:,} parameters, {counts['scheme']:,} of them for position")
     print(f"backend  {backend_words(training_choices(module.model, trainer.strategy.root_device))}")
