@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from common import ALIBI, ENDLESS, EXAMPLES, GENERATION, REPOSITORY, make_scheme
+from common import ALIBI, ENDLESS, EXAMPLES, GENERATION, PYTHON, REPOSITORY, make_scheme
 from runs_to_evaluate import make_run
 
 from poslab import __version__
@@ -19,7 +19,9 @@ PAGES = [REPOSITORY / "README.md", *sorted(page for folder in FOLDERS for page i
 
 def test_python_examples() -> None:
     names: dict = {}
-    exec(EXAMPLES, names)
+    exec(PYTHON, names)
+    assert names["logits"].shape == (8, 64, 1000)
+    exec(EXAMPLES, names := {})
     assert names["logits"].shape == (8, 64, 1000)
     assert names["bias"].shape == (1, 4, 14, 20)
     assert names["out"].shape == names["with_fire"].shape == (1, 4, 32, 16)

@@ -31,7 +31,7 @@ def python_in(readme: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (REPOSITORY / readme).read_text(), flags=re.DOTALL)
 
 
-(ALIBI,) = python_in("README.md")
+PYTHON, ALIBI = python_in("README.md")
 GENERATION, EXAMPLES, EXPORTED = python_in("src/poslab/README.md")
 # Set by tests/fault_campaign.py: as many faults as before a release, and not the part that is tried at every change.
 FULL_CAMPAIGN = os.environ.get("POSLAB_CAMPAIGN") == "full"

@@ -21,7 +21,7 @@ from poslab.runs.load import Run
 from poslab.runs.provenance import NO_WEIGHTS, Repeat, initial_weights
 from seedstats.table import SOURCE
 
-TRAINING = ("model", "optim", "trainer")  # groups whose settings may be factors of a design
+TRAINING = ("model", "optim", "schedule", "callbacks", "trainer")  # groups whose settings may be factors of a design
 _CONTEXT = "model.context_length"  # by which losses are of other windows
 _FOLLOWING = {"params_trunk", "steps"}  # facts that settings decide
 _DIGITS = 8  # of a fingerprint, enough to tell versions of one scheme apart
