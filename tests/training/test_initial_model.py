@@ -66,7 +66,7 @@ def test_what_does_not_fit_is_one_line(made: Made, tmp_path: Path) -> None:
     refused(of_others, vocabulary=Vocabulary(known.encoding, known.observed + 1))
     refused(of_others, vocabulary=Symbols(tuple(map(str, range(known.size)))))
     refused(r"^init_from=.*nowhere: no such file or folder$", given=tmp_path / "nowhere")
-    refused(r"^init_from=.*: is neither a run nor a GPT-2: has no config.json$", given=tmp_path)
+    refused(r"^init_from=.*: is neither a run nor a model of transformers: has no config.json$", given=tmp_path)
     (tmp_path / "begun" / "checkpoints").mkdir(parents=True)
     refused(r"^init_from=.*begun: is a run without weights$", given=tmp_path / "begun")
     shutil.copytree(run, tmp_path / "begun", dirs_exist_ok=True)

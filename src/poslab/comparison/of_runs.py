@@ -85,7 +85,8 @@ class RunResults(Results):
         evaluations = {label: [e for e in of if e is not None] for label, of in of_groups.items() if None not in of}
         curves = self._curves(runs)
         of_losses, without_curves = loss_panels(one, evaluations, curves, one.metric.unit if one.references else "nats")
-        of_models, not_drawn = model_panels(one, runs, self.config.sentence, self.config.allow_code)
+        asked = self.config.sentence, self.config.allow_code
+        of_models, not_drawn = model_panels(one, runs, *asked) if self.config.measure else ([], [])
         task = task_runs(title, runs)
         errors, without_answers = errors_of(task) if task else ([], [])
         memory = memory_table(evaluations)
