@@ -3,7 +3,6 @@
 B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Hkv heads of keys, Dh head dimension.
 """
 
-import torch
 from torch import Tensor, nn
 
 from poslab.attention import BACKENDS, PositionIds, SchemeLayer
@@ -51,7 +50,7 @@ class Attention(nn.Module):
         position, scheme, shape = self.position, self.position.scheme, self.position.shape
         position.check_layout(q, k, v)
         if x is None and scheme.overrides("mix"):
-            problem = "mixes what enters attention: give x (B, T, D), what Position.mix returned and q, k, v are made of"
+            problem = "mixes what enters attention: give x (B, T, D), what Position.mix returned"
             raise SettingError("x", None, f"{type(scheme).__name__} {problem}")
         queries, keys = q.shape[-2], k.shape[-2]
         if offset is not None and offset != keys - queries:

@@ -56,13 +56,17 @@ def dense_bias(
         raise SettingError("bias", name, "adds nothing to scores by position: it has no bias")
     distance = pairs.i - pairs.j  # (1 or B, 1, Tq, Tk)
     seen = distance >= 0 if causal else torch.ones_like(distance, dtype=torch.bool)
-    bias = torch.zeros((), device=distance.device).expand(len(distance), shape.num_heads, *distance.shape[2:])
+    dtype = max((table.dtype for table in tables.values()), key=lambda dtype: dtype.itemsize, default=torch.float32)
+    wide = torch.promote_types(dtype, torch.float32)
+    bias = torch.zeros((), dtype=wide, device=distance.device).expand(
+        len(distance), shape.num_heads, *distance.shape[2:]
+    )
     if terms is not None and terms.window is not None:
         seen = seen & (distance.abs() < terms.window)
     if terms is not None and terms.bias is not None:
         terms = terms.to(distance.device)
         bias = terms.bias_of(terms.rows_of(distance).squeeze(1))
-        bias = bias.to(torch.promote_types(bias.dtype, torch.float32))
+        bias = bias.to(torch.promote_types(bias.dtype, wide))
     if scheme.overrides("score_mod"):
         queries, keys = (bias.new_zeros(()).expand(*bias.shape[:2], n, shape.head_dim) for n in bias.shape[2:])
         index = torch.arange(bias.shape[2], device=bias.device)

@@ -5,13 +5,11 @@ H heads, Dh head dimension, L layers, T sequence.
 
 from typing import Any, ClassVar, Self
 
-import torch
 from torch import Tensor, nn
 
 from poslab.errors import SettingError, require_one_of
 from poslab.nn.position import Position
-from poslab.positions import PositionScheme
-from poslab.positions import alibi, cope, fire, kerple, rope, shaw, t5
+from poslab.positions import PositionScheme, alibi, cope, fire, kerple, rope, shaw, t5
 
 
 class _Named(Position):
@@ -49,17 +47,19 @@ class T5Bias(_Named):
         weight = embedding if isinstance(embedding, Tensor) else getattr(embedding, "weight", None)
         if not isinstance(weight, Tensor) or weight.dim() != 2:
             raise SettingError("source", type(source).__name__, "has no table relative_attention_bias (num_buckets, H)")
-        if bidirectional is None and not hasattr(source, "is_decoder"):
+        decoder = getattr(source, "is_decoder", None)
+        if bidirectional is None and decoder is None:
             raise SettingError("bidirectional", None, "must be true for T5's encoder and false for its decoder")
-        both = not source.is_decoder if bidirectional is None else bidirectional
-        farthest = max_distance or getattr(source, "relative_attention_max_distance", 128)
-        made = cls(weight.shape[1], num_buckets=len(weight), max_distance=int(farthest), causal=not both)
+        causal = bool(decoder) if bidirectional is None else not bidirectional
+        farthest: Any = max_distance or getattr(source, "relative_attention_max_distance", 128)
+        made = cls(weight.shape[1], num_buckets=len(weight), max_distance=farthest, causal=causal)
         made.load_state_dict({"tables.bias": weight.detach()})
         return made.to(weight.device, weight.dtype)
 
 
 class ALiBi(_Named):
-    """ALiBi's bias -slope_h |i - j| (Press et al. 2022, section 3): `bias(Tq, Tk)` is (1, H, Tq, Tk). It learns nothing.
+    """ALiBi's bias -slope_h |i - j| (Press et al. 2022, section 3): `bias(Tq, Tk)` is (1, H, Tq, Tk).
+    Nothing is learned.
 
     Parity: tests/nn/test_named.py::test_alibi_is_that_of_transformers.
     """

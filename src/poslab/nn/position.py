@@ -4,7 +4,7 @@ B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Hkv heads of 
 """
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,8 @@ class Position(nn.Module):
     Parity: tests/nn/test_position.py, every scheme with `poslab.attention.scheme_attention`.
     """
 
+    _place: Tensor
+
     def __init__(
         self,
         scheme: PositionScheme,
@@ -43,7 +45,8 @@ class Position(nn.Module):
         context_length: int = 1024,
     ) -> None:
         super().__init__()
-        self.scheme, self.heads = scheme, heads
+        self.scheme = scheme
+        self.heads: int | None = heads  # that tensors must have
         self.shape = ModelShape(context_length, heads * head_dim, layers, heads, causal)
         check_sizes(scheme, self.shape)
         # A bare module rather than a ParameterDict, which can't hold a parameter called "keys" or "values".
@@ -108,7 +111,8 @@ class Position(nn.Module):
         """
         keys = query_length if key_length is None else key_length
         first = keys - query_length if offset is None else offset
-        i, j = (torch.arange(begin, end, device=self._place.device) for begin, end in ((first, first + query_length), (0, keys)))
+        i = torch.arange(first, first + query_length, device=self._place.device)
+        j = torch.arange(keys, device=self._place.device)
         self.check_length(max(first + query_length, keys))
         return self._bias(i, j, range(first - keys + 1, first + query_length), causal, layer, dtype)
 
@@ -125,7 +129,8 @@ class Position(nn.Module):
         q_positions, k_positions = (p.to(self._place.device) for p in (q_positions, k_positions))
         (first_q, last_q), (first_k, last_k) = (map(int, p.aminmax()) for p in (q_positions, k_positions))
         self.check_length(max(last_q, last_k) + 1)
-        return self._bias(q_positions, k_positions, range(first_q - last_k - 1, last_q - first_k + 2), causal, layer, dtype)
+        distances = range(first_q - last_k - 1, last_q - first_k + 2)  # one more each, because of fractions
+        return self._bias(q_positions, k_positions, distances, causal, layer, dtype)
 
     def score_mod(
         self, length: int, *, offset: int | Tensor = 0, causal: bool | None = None, layer: int = 0
@@ -178,12 +183,12 @@ class Position(nn.Module):
         tokens: (B, N) ids of the text so far, for schemes that read them.
         """
         ids = self.position_ids(positions, x, 0, "positions")
-        if not self.scheme.further("embed", tokens):
-            return ids.map(lambda rows, at: self.scheme.embed(self.own_tables, rows, at), x).to(x.dtype)
+        embed: Callable[..., Tensor] = partial(self.scheme.embed, self.own_tables)
+        if tokens is None or not self.scheme.further("embed", tokens):
+            return ids.map(embed, x).to(x.dtype)
         # One row at a time, because ids are those of a row's text.
-        by_row = zip(x.split(1), ids.positions.expand(x.shape[:2]), tokens.split(1), strict=True)
-        embedded = [self.scheme.embed(self.own_tables, row, at, tokens=own) for row, at, own in by_row]
-        return torch.cat(embedded).to(x.dtype)
+        rows = zip(x.split(1), ids.positions.expand(x.shape[:2]), tokens.split(1), strict=True)
+        return torch.cat([embed(row, positions, tokens=own) for row, positions, own in rows]).to(x.dtype)
 
     def mix(self, x: Tensor, before: Tensor | None = None, *, layer: int = 0) -> Tensor:
         """Map what enters a layer's attention, x (B, T, D), by the few tokens before each, (B, T, D) in x's dtype.
@@ -212,7 +217,7 @@ class Position(nn.Module):
             if shape[2] == heads or (name != "q" and heads % shape[2] == 0):
                 problem = f"must be (B, H, T, Dh), but seems to be (B, T, H, Dh): give {name}.transpose(1, 2)"
                 raise SettingError(name, shape, problem)
-            raise SettingError(name, shape, f"must be (B, H, T, Dh) with {'' if name == 'q' else 'a divisor of '}H={heads}")
+            raise SettingError(name, shape, f"must be (B, H, T, Dh) with H={heads}, or for keys a divisor of it")
 
     def check_length(self, length: int) -> None:
         """Raise SettingError where the scheme knows fewer positions."""
@@ -252,6 +257,6 @@ class Position(nn.Module):
 
     def _beyond_a_bias(self) -> list[str]:
         near = range(0 if self.shape.causal else -1, 2)
-        layers: Any = range(self.shape.num_layers)
+        layers = range(self.shape.num_layers)
         of_layers = (self.scheme.relative(self.own_tables, self.shape, layer, near) for layer in layers)
         return beyond_a_bias(self.scheme, *of_layers)
