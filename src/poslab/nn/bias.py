@@ -48,19 +48,19 @@ def dense_bias(
     pairs = Pairwise(q_positions, k_positions)
     reach = range(0 if shape.causal else min(distances.start, 0), max(distances.stop, 1))
     terms = scheme.relative(tables, shape, layer, reach)
-    name = type(scheme).__name__
+    problem = ""
     if beyond := beyond_a_bias(scheme, terms):
-        problem = f"is more than a bias ({', '.join(beyond)}): use poslab.nn.Attention"
-        raise SettingError("bias", name, problem)
-    if not (scheme.overrides("relative") or scheme.overrides("score_mod")):
-        raise SettingError("bias", name, "adds nothing to scores by position: it has no bias")
+        problem = f"does more to scores than a bias by position ({', '.join(beyond)})"
+    elif not (scheme.overrides("relative") or scheme.overrides("score_mod")):
+        problem = "adds nothing to scores"
+    if problem:
+        raise SettingError("bias", type(scheme).__name__, problem)
     distance = pairs.i - pairs.j  # (1 or B, 1, Tq, Tk)
     seen = distance >= 0 if causal else torch.ones_like(distance, dtype=torch.bool)
-    dtype = max((table.dtype for table in tables.values()), key=lambda dtype: dtype.itemsize, default=torch.float32)
-    wide = torch.promote_types(dtype, torch.float32)
-    bias = torch.zeros((), dtype=wide, device=distance.device).expand(
-        len(distance), shape.num_heads, *distance.shape[2:]
-    )
+    dtypes = [table.dtype for table in tables.values()]
+    wide = torch.promote_types(dtypes[0] if dtypes else torch.float32, torch.float32)
+    bias = torch.zeros((), dtype=wide, device=distance.device)
+    bias = bias.expand(len(distance), shape.num_heads, *distance.shape[2:])
     if terms is not None and terms.window is not None:
         seen = seen & (distance.abs() < terms.window)
     if terms is not None and terms.bias is not None:

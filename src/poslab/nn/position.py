@@ -248,8 +248,11 @@ class Position(nn.Module):
         self, i: Tensor, j: Tensor, distances: range, causal: bool | None, layer: int, dtype: torch.dtype | None
     ) -> Tensor:
         hides = self.shape.causal if causal is None else causal
-        found = dense_bias(self.scheme, self.own_tables, self.shape, layer, i, j, distances, causal=hides)
-        return found.to(dtype or self._place.dtype)
+        try:
+            bias = dense_bias(self.scheme, self.own_tables, self.shape, layer, i, j, distances, causal=hides)
+        except SettingError as error:
+            raise SettingError(error.option, error.value, f"{error.problem}; it needs: {self.needs}") from None
+        return bias.to(dtype or self._place.dtype)
 
     @property
     def _rotates(self) -> bool:
