@@ -59,9 +59,7 @@ def losses_by_position(model: GPT, text: str | Sequence[int] | Tensor, length: i
 def _tokens(model: GPT, text: str | Sequence[int] | Tensor) -> Tensor:
     if isinstance(text, str):
         if model.tokenizer is None:
-            raise SettingError(
-                "text", text[:20], "must be token ids: this model has no tokenizer; poslab.load gives one"
-            )
+            raise SettingError("text", text[:20], "must be ids: this model has no tokenizer; poslab.load gives one")
         text = model.tokenizer.encode(text)
     tokens = torch.as_tensor(text, dtype=torch.int64)
     if tokens.dim() != 1 or not len(tokens):

@@ -237,7 +237,8 @@ class Position(nn.Module):
         if given.dim() not in (1, 2) or given.shape[-1] != length:
             mend = ": give x.transpose(1, 2), (B, H, T, Dh)" if x.dim() == 4 and given.shape[-1] == x.shape[1] else ""
             raise SettingError(option, list(given.shape), f"must be (T,) or (B, T) with T={length}{mend}")
-        if torch.compiler.is_compiling():  # because a look at the numbers would break the graph
+        if torch.compiler.is_compiling() and not self.scheme.overrides("relative"):
+            # Unchecked, because a look at the numbers breaks the graph; tables by distance can't do without.
             return PositionIds(given.to(x.device))
         ids = PositionIds.given(given.to(x.device))
         ids.check(len(x), length, self.scheme, self.shape)
