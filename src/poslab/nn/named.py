@@ -13,16 +13,24 @@ from poslab.positions import PositionScheme, alibi, cope, fire, kerple, rope, sh
 
 
 class _Named(Position):
-    """Position of a scheme by its own name. sizes: `layers`, `causal`, `context_length` of `Position`."""
+    """Position of a scheme by its own name; sizes among the settings: `layers`, `causal`, `context_length`."""
 
     _scheme: ClassVar[type[PositionScheme]]
 
-    def __init__(self, heads: int, head_dim: int = 64, **settings: Any) -> None:
+    def __init__(self, heads: int, head_dim: int, **settings: Any) -> None:
         sizes = {name: settings.pop(name) for name in ("layers", "causal", "context_length") if name in settings}
         super().__init__(self._scheme(**settings), heads=heads, head_dim=head_dim, **sizes)
 
 
-class T5Bias(_Named):
+class _Bias(_Named):
+    """Bias alone, which knows no Dh; head_dim is that which tensors must have, None for any."""
+
+    def __init__(self, heads: int, head_dim: int | None = None, **settings: Any) -> None:
+        super().__init__(heads, head_dim or 64, **settings)
+        self.head_dim = head_dim
+
+
+class T5Bias(_Bias):
     """T5's bias by bucket of distances (Raffel et al. 2020, section 2.1): `bias(Tq, Tk)` is (1, H, Tq, Tk).
 
     Settings, as `num_buckets=32`, `max_distance=128`: `poslab.positions.t5.T5`; its table `tables.bias` is
@@ -52,12 +60,12 @@ class T5Bias(_Named):
             raise SettingError("bidirectional", None, "must be true for T5's encoder and false for its decoder")
         causal = bool(decoder) if bidirectional is None else not bidirectional
         farthest: Any = max_distance or getattr(source, "relative_attention_max_distance", 128)
-        made = cls(weight.shape[1], num_buckets=len(weight), max_distance=farthest, causal=causal)
+        made = cls(weight.shape[1], None, num_buckets=len(weight), max_distance=farthest, causal=causal)
         made.load_state_dict({"tables.bias": weight.detach()})
         return made.to(weight.device, weight.dtype)
 
 
-class ALiBi(_Named):
+class ALiBi(_Bias):
     """ALiBi's bias -slope_h |i - j| (Press et al. 2022, section 3): `bias(Tq, Tk)` is (1, H, Tq, Tk).
     Nothing is learned.
 
@@ -72,7 +80,7 @@ class ALiBi(_Named):
         return cls(source if isinstance(source, int) else source.num_attention_heads)
 
 
-class Kerple(_Named):
+class Kerple(_Bias):
     """KERPLE's bias, a logarithm or a power of distance (Chi et al. 2022, equations 5 and 6): (1, H, Tq, Tk).
 
     Settings, as `kernel="log"`: `poslab.positions.kerple.Kerple`; tables `r1` and `r2` are (H,), shared by layers.
@@ -83,7 +91,7 @@ class Kerple(_Named):
     _scheme = kerple.Kerple
 
 
-class Fire(_Named):
+class Fire(_Bias):
     """FIRE's bias, a small network of the distance over the query's position (Li et al. 2024): (1, H, Tq, Tk).
 
     Settings, as `width=32`, `init_threshold=64.0`: `poslab.positions.fire.FIRE`; tables are those of `layers` layers.

@@ -39,14 +39,15 @@ class Position(nn.Module):
         scheme: PositionScheme,
         *,
         heads: int,
-        head_dim: int = 64,
+        head_dim: int,
         layers: int = 1,
         causal: bool = True,
         context_length: int = 1024,
     ) -> None:
         super().__init__()
         self.scheme = scheme
-        self.heads: int | None = heads  # that tensors must have
+        self.heads: int | None = heads  # that tensors must have, and
+        self.head_dim: int | None = head_dim
         self.shape = ModelShape(context_length, heads * head_dim, layers, heads, causal)
         check_sizes(scheme, self.shape)
         # A bare module rather than a ParameterDict, which can't hold a parameter called "keys" or "values".
@@ -209,9 +210,10 @@ class Position(nn.Module):
     def check_layout(self, q: Tensor, *of_keys: Tensor) -> None:
         """Raise SettingError unless q is (B, H, T, Dh), and keys and values are (B, Hkv, T, Dh), Hkv dividing H."""
         for name, x in zip("qkv", (q, *of_keys), strict=False):
-            shape, heads = list(x.shape), self.heads
-            if len(shape) != 4 or shape[-1] != self.shape.head_dim:
-                raise SettingError(name, shape, f"must be (B, H, T, Dh) with Dh={self.shape.head_dim}")
+            shape, heads, head_dim = list(x.shape), self.heads, self.head_dim
+            if len(shape) != 4 or shape[-1] != (head_dim or shape[-1]):
+                of_size = f" with Dh={head_dim}" if head_dim else ""
+                raise SettingError(name, shape, f"must be (B, H, T, Dh){of_size}")
             if heads is None or shape[1] == heads or (name != "q" and heads % shape[1] == 0):
                 continue
             if shape[2] == heads or (name != "q" and heads % shape[2] == 0):
