@@ -37,9 +37,8 @@ def gpt2(positions: list[Position]) -> nn.Module:
     transformers.AttentionInterface.register("by_poslab", attend)
     none = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     sizes = {"vocab_size": V, "n_positions": T, "n_embd": D, "n_layer": L, "n_head": H}
-    config = transformers.GPT2Config(
-        **sizes, **none, attn_implementation="by_poslab", bos_token_id=0, eos_token_id=None
-    )
+    ends = {"bos_token_id": 0, "eos_token_id": None}
+    config = transformers.GPT2Config(**sizes, **none, **ends, attn_implementation="by_poslab")
     model = transformers.GPT2LMHeadModel(config)
     for block, position in zip(model.transformer.h, positions, strict=True):
         block.attn.attend = Attention(position)
@@ -122,7 +121,7 @@ def test_the_page() -> None:
     assert not torch.allclose(names["model"](tokens), before)
     assert names["gpt2"](tokens).logits.shape == (2, 32, 50257)
     assert names["gpt2"].transformer.h[0].attn.attend.position.own_tables["keys"].shape == (1, 17, 16)
-    assert "Attention(position)(q, k, v, x=x)" in Position(names["Forgetting"](), heads=4).needs
+    assert "Attention(position)(q, k, v, x=x)" in Position(names["Forgetting"](), heads=4, head_dim=16).needs
     assert torch.allclose(names["step"], names["attend"](names["q"], names["k"], names["v"])[:, :, 9:10], atol=1e-6)
     assert torch.equal(names["step"], names["same"])
     assert torch.equal(names["mask"], names["bias"](32)[:, :, 9:10, :10])
