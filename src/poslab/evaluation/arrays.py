@@ -3,6 +3,7 @@
 L layers, H heads, T sequence.
 """
 
+import textwrap
 from collections.abc import Sequence
 
 import torch
@@ -58,9 +59,13 @@ def losses_by_position(model: GPT, text: str | Sequence[int] | Tensor, length: i
 
 def _tokens(model: GPT, text: str | Sequence[int] | Tensor) -> Tensor:
     if isinstance(text, str):
+        named = textwrap.shorten(text, 40, placeholder="...")
         if model.tokenizer is None:
-            raise SettingError("text", text[:20], "must be ids: this model has no tokenizer; poslab.load gives one")
-        text = model.tokenizer.encode(text)
+            raise SettingError("text", named, "must be ids: this model has no tokenizer; poslab.load gives one")
+        try:
+            text = model.tokenizer.encode(text)
+        except SettingError as error:  # which has the whole text in its line
+            raise SettingError("text", named, error.problem) from None
     tokens = torch.as_tensor(text, dtype=torch.int64)
     if tokens.dim() != 1 or not len(tokens):
         raise SettingError("text", list(tokens.shape), "must be one text of at least one token, (T,)")
