@@ -54,14 +54,16 @@ class Position(nn.Module):
         self.tables = nn.Module()
         for name, table in initial_tables(scheme, self.shape).items():
             self.tables.register_parameter(name, nn.Parameter(table))
+        near, count = range(0 if causal else -1, 2), range(layers)
+        terms = (scheme.relative(self.own_tables, self.shape, layer, near) for layer in count)
+        self._beyond_a_bias = beyond_a_bias(scheme, *terms)
         # Says where the module is and in which precision, because a scheme may have no table.
         self.register_buffer("_place", torch.empty(0), persistent=False)
 
     @property
     def needs(self) -> str:
         """Say in one line what a model calls for this scheme, in the order of its layers."""
-        scheme, calls = self.scheme, []
-        beyond = self._beyond_a_bias()
+        scheme, beyond, calls = self.scheme, self._beyond_a_bias, []
         if scheme.overrides("sample"):
             calls.append("positions = sample(T, generator) in training")
         if scheme.overrides("embed"):
@@ -90,7 +92,7 @@ class Position(nn.Module):
         """Tables by the scheme's names."""
         return dict(self.tables.named_parameters())
 
-    # The three that any attention takes: a bias by two positions, and rotations
+    # What any attention takes: a bias by two positions, and rotations
 
     def forward(
         self,
@@ -126,7 +128,10 @@ class Position(nn.Module):
         layer: int = 0,
         dtype: torch.dtype | None = None,
     ) -> Tensor:
-        """Return what `forward` does for explicit positions (Tq,) and (Tk,), or (B, Tq) and (B, Tk), from 0 on."""
+        """Return what `forward` does for explicit positions (Tq,) and (Tk,), or (B, Tq) and (B, Tk), from 0 on.
+
+        causal: a query doesn't see keys at later positions, wherever they stand in the text.
+        """
         q_positions, k_positions = (p.to(self._place.device) for p in (q_positions, k_positions))
         (first_q, last_q), (first_k, last_k) = (map(int, p.aminmax()) for p in (q_positions, k_positions))
         self.check_length(max(last_q, last_k) + 1)
@@ -168,7 +173,7 @@ class Position(nn.Module):
         last of them. Raises SettingError for another layout, and for a scheme that does something else: see `needs`.
         """
         self.check_layout(q, k)
-        if not self._rotates or self._beyond_a_bias():
+        if not self._rotates or self._beyond_a_bias:
             raise SettingError("rotate", type(self.scheme).__name__, f"does something else; it needs: {self.needs}")
         of_queries = self.position_ids(q_positions, q, k.shape[-2] - q.shape[-2], "q_positions")
         of_keys = self.position_ids(k_positions, k, 0, "k_positions")
@@ -260,9 +265,3 @@ class Position(nn.Module):
     @property
     def _rotates(self) -> bool:
         return any(map(self.scheme.overrides, ("rotate", "query", "key")))
-
-    def _beyond_a_bias(self) -> list[str]:
-        near = range(0 if self.shape.causal else -1, 2)
-        layers = range(self.shape.num_layers)
-        of_layers = (self.scheme.relative(self.own_tables, self.shape, layer, near) for layer in layers)
-        return beyond_a_bias(self.scheme, *of_layers)
