@@ -35,7 +35,7 @@ class T5Bias(_Bias):
 
     Settings, as `num_buckets=32`, `max_distance=128`: `poslab.positions.t5.T5`; its table `tables.bias` is
     (num_buckets, H), shared by layers. `causal=False`: half of the buckets are for keys after the query. T5 itself
-    doesn't divide scores by sqrt(Dh): give scale=1.0 to the attention of its weights.
+    doesn't divide scores by sqrt(Dh): with its weights, give scale=1.0 to scaled_dot_product_attention.
 
     Parity: tests/nn/test_named.py::test_t5_is_that_of_transformers.
     """
