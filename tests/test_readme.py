@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from common import ALIBI, ENDLESS, EXAMPLES, GENERATION, PYTHON, REPOSITORY, make_scheme
+from common import ALIBI, ENDLESS, EXAMPLES, GENERATION, MEASURED, PYTHON, REPOSITORY, make_scheme
 from runs_to_evaluate import make_run
 
+import poslab
 from poslab import __version__
 from poslab.positions import ModelShape
 from poslab.positions.alibi import ALiBi
@@ -34,6 +35,16 @@ def test_generation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert text.startswith("I had always thought")
     assert len(text) > 100
+
+
+def test_what_a_model_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    names = {"poslab": poslab, "model": poslab.load(make_run(tmp_path / "run", "pos=t5", "data.vocabulary=full"))}
+    exec(MEASURED, names)
+    shape = names["model"].shape
+    assert names["maps"].shape == (shape.num_layers, shape.num_heads, 4, 4)
+    assert names["bias"].shape == (shape.num_layers, shape.num_heads, 64)
+    assert names["losses"].shape == (64,)
 
 
 @pytest.mark.parametrize("heads", [4, 6, 12])

@@ -9,11 +9,18 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from poslab.evaluation.arrays import attention_maps, bias_by_distance, losses_by_position
     from poslab.model.decoder import GPT
     from poslab.runs.checkpoint import load
 
-__all__ = ["GPT", "__version__", "load"]
+__all__ = ["GPT", "__version__", "attention_maps", "bias_by_distance", "load", "losses_by_position"]
 __version__ = "0.1.0"
+
+_PUBLIC = {
+    "GPT": "model.decoder",
+    "load": "runs.checkpoint",
+    **dict.fromkeys(("attention_maps", "bias_by_distance", "losses_by_position"), "evaluation.arrays"),
+}
 
 # tensorboard looks for this module to know that it is to do without TensorFlow. Where that is installed, it would load
 # it only to read and write files: four seconds, and lines on the screen.
@@ -21,10 +28,8 @@ sys.modules.setdefault("tensorboard.compat.notf", ModuleType("tensorboard.compat
 
 
 def __getattr__(name: str) -> Any:
-    if name == "GPT":
-        return importlib.import_module("poslab.model.decoder").GPT
-    if name == "load":
-        return importlib.import_module("poslab.runs.checkpoint").load
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(f"poslab.{_PUBLIC[name]}"), name)
     try:
         return importlib.import_module(f"poslab.{name}")
     except ModuleNotFoundError as error:

@@ -69,7 +69,9 @@ class PositionIds:
         if self.positions.dim() == 1:
             return hook(x, self.positions, **further)
         rows = {name: None if value is None else _one_row(value) for name, value in further.items()}
-        return hook(_one_row(x), self._one_row, **rows)[0].unflatten(-2, self.positions.shape).movedim(-3, 0)
+        # Dynamo knows no cached property, and finds by itself what is computed twice.
+        positions = self.positions.flatten() if torch.compiler.is_compiling() else self._one_row
+        return hook(_one_row(x), positions, **rows)[0].unflatten(-2, self.positions.shape).movedim(-3, 0)
 
     @cached_property
     def _one_row(self) -> Tensor:

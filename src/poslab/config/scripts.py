@@ -123,7 +123,7 @@ class CompareConfig(Limited):
         least=1,
         help="how often you will compare, adding seeds in between; each look costs power, unplanned ones too",
     )
-    measure: bool = setting(True, help="false: load no model, neither to measure a run by length and position nor to draw what it learned")
+    measure: bool = setting(True, help="false: load no model, to measure losses by length or to draw")
     sentence: str | None = setting(
         None, text=True, help="text whose attention is drawn; null: the beginning of the validation text"
     )

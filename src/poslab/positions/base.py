@@ -134,6 +134,8 @@ class PositionScheme:
     share_layers: bool = False
     # Whether only distances count, so that shifting all positions by the same amount changes nothing.
     shift_invariant: ClassVar[bool] = True
+    # Whether `score_mod` adds to each score a number that the two positions alone decide.
+    additive: ClassVar[bool] = False
     # Whether each text of a training batch gets positions of its own from `sample`; else all of them get the same.
     samples_each_text: bool = False
     # Whether evaluation and generation take positions from `sample` as well; else they count 0, 1, 2, ...

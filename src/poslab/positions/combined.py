@@ -52,6 +52,11 @@ class Composite(PositionScheme):
         return all(part.shift_invariant for part in self._parts.values())
 
     @property
+    def additive(self) -> bool:  # type: ignore[override]
+        mods = [part.additive for part in self._parts.values() if part.overrides("score_mod")]
+        return all(mods) and type(self).score_mod is Composite.score_mod
+
+    @property
     def mixed_tokens(self) -> int:  # type: ignore[override]
         return 1 + sum(part.mixed_tokens - 1 for part in self._parts.values())
 

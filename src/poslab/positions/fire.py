@@ -45,6 +45,7 @@ class FIRE(PositionScheme):
     init_threshold: float = 64.0
 
     shift_invariant = False
+    additive = True
     variants = ({"init_threshold": 4.0}, {"width": 3, "init_c": 1.0})
 
     def __post_init__(self) -> None:

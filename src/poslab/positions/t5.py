@@ -100,8 +100,10 @@ class T5(PositionScheme):
         lowest, highest = (max(-self.max_distance, min(d, self.max_distance)) for d in (distances[0], distances[-1]))
         buckets = self._buckets(range(lowest, highest + 1), shape)
         # Each end once, as `RelativeTerms` gives distances beyond the table its end: of 7 7 6 0 1 1 1 remain 7 6 0 1.
-        counts = buckets.unique_consecutive(return_counts=True)[1].tolist()
-        first, last = counts[0] - 1, len(buckets) - counts[-1]
+        first, last = 0, len(buckets) - 1
+        if not torch.compiler.is_compiling():  # because a length that depends on numbers breaks a compiled graph
+            counts = buckets.unique_consecutive(return_counts=True)[1].tolist()
+            first, last = counts[0] - 1, len(buckets) - counts[-1]
         buckets = buckets[first : last + 1].to(table.device)
         bias = torch.nn.functional.embedding(buckets, table).T * self.scale  # (R, H) -> (H, R)
         return RelativeTerms(lowest + first, lowest + last, bias=bias)

@@ -22,9 +22,13 @@ def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *, drop
     """
     query_length, key_length = q.shape[-2], k.shape[-2]
     if not spec.parts:
-        sees_all = not spec.causal or spec.offset >= key_length - 1
-        is_causal = not sees_all and spec.offset == 0  # the only offset that torch's own causal mask has
-        seen = None if sees_all or is_causal else spec.visible(query_length, key_length, q.device)
+        # Branches, because in a compiled graph with symbols for lengths a comparison is no bool.
+        seen, is_causal = None, False
+        if spec.causal and spec.offset < key_length - 1:
+            if spec.offset == 0:  # the only offset that torch's own causal mask has
+                is_causal = True
+            else:
+                seen = spec.visible(query_length, key_length, q.device)
         return F.scaled_dot_product_attention(q, k, v, seen, dropout_p, is_causal, scale=spec.scale)
     bias = torch.zeros(1, 1, 1, device=q.device, dtype=q.dtype)
     if spec.terms is not None:

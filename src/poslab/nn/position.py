@@ -1,0 +1,267 @@
+"""Module of any position scheme: it owns the scheme's tables, and applies its hooks to the tensors of any model.
+
+B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Hkv heads of keys, Dh head dimension.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from poslab.attention import PositionIds, SchemeLayer
+from poslab.errors import SettingError
+from poslab.nn.bias import beyond_a_bias, dense_bias
+from poslab.positions import ModelShape, PositionScheme
+from poslab.positions.sizes import check_sizes, initial_tables
+
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # of (score, b, h, i, j)
+
+
+class Position(nn.Module):
+    """Module of a position scheme, as `Position(CoPE(max_positions=64), heads=8, head_dim=64)`.
+
+    It owns the scheme's tables as parameters, in float32 unless the module is converted, and no other state. `needs`
+    says which of its methods the scheme takes. layers: for how many layers it has tables, as a scheme may have some for
+    each; every method takes the `layer`. causal: of the model, because tables may have rows for keys after the query.
+    context_length: for how many tokens tables are made whose size it decides, at most so many positions are then known.
+    An embedding has D = H Dh numbers.
+
+    Raises SettingError for sizes that don't fit the scheme.
+
+    Parity: tests/nn/test_position.py, every scheme with `poslab.attention.scheme_attention`.
+    """
+
+    _place: Tensor
+
+    def __init__(
+        self,
+        scheme: PositionScheme,
+        *,
+        heads: int,
+        head_dim: int,
+        layers: int = 1,
+        causal: bool = True,
+        context_length: int = 1024,
+    ) -> None:
+        super().__init__()
+        self.scheme = scheme
+        self.heads: int | None = heads  # that tensors must have, and
+        self.head_dim: int | None = head_dim
+        self.shape = ModelShape(context_length, heads * head_dim, layers, heads, causal)
+        check_sizes(scheme, self.shape)
+        # A bare module rather than a ParameterDict, which can't hold a parameter called "keys" or "values".
+        self.tables = nn.Module()
+        for name, table in initial_tables(scheme, self.shape).items():
+            self.tables.register_parameter(name, nn.Parameter(table))
+        near, count = range(0 if causal else -1, 2), range(layers)
+        terms = (scheme.relative(self.own_tables, self.shape, layer, near) for layer in count)
+        self._beyond_a_bias = beyond_a_bias(scheme, *terms)
+        # Says where the module is and in which precision, because a scheme may have no table.
+        self.register_buffer("_place", torch.empty(0), persistent=False)
+
+    @property
+    def needs(self) -> str:
+        """Say in one line what a model calls for this scheme, in the order of its layers."""
+        scheme, beyond, calls = self.scheme, self._beyond_a_bias, []
+        if scheme.overrides("sample"):
+            calls.append("positions = sample(T, generator) in training")
+        if scheme.overrides("embed"):
+            calls.append("x = embed(x) before the first layer")
+        if scheme.overrides("mix"):
+            calls.append("x = mix(x) before a layer's projections")
+        if beyond:
+            calls.append(f"Attention(position)(q, k, v{', x=x' if scheme.overrides('token_state') else ''})")
+        elif self._rotates:
+            calls.append("q, k = rotate(q, k)")
+        if not beyond and (scheme.overrides("relative") or scheme.overrides("score_mod")):
+            calls.append("attn_mask=position(Tq, Tk) or score_mod=position.score_mod(T)")
+        return "; ".join(calls) or "nothing"
+
+    def extra_repr(self) -> str:
+        return f"{self.scheme}, heads={self.heads}, needs: {self.needs}"
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the tables anew, as after `to_empty`."""
+        for name, table in initial_tables(self.scheme, self.shape).items():
+            self.own_tables[name].copy_(table)
+
+    @property
+    def own_tables(self) -> dict[str, nn.Parameter]:
+        """Tables by the scheme's names."""
+        return dict(self.tables.named_parameters())
+
+    # What any attention takes: a bias by two positions, and rotations
+
+    def forward(
+        self,
+        query_length: int,
+        key_length: int | None = None,
+        *,
+        offset: int | None = None,
+        causal: bool | None = None,
+        layer: int = 0,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Return what is added to each score, (1, H, Tq, Tk), for the `attn_mask` of scaled_dot_product_attention.
+
+        offset: position of the first query, the first key's being 0; None: Tk - Tq, so that the last query stands at
+        the last key, as with a cache. causal: whether a query's later keys get -inf; None: as the model. dtype: that of
+        the queries, which torch asks for; None: the module's. It is computed in float32 or better.
+
+        Raises SettingError for a scheme that is no bias: `needs` says what to call.
+        """
+        keys = query_length if key_length is None else key_length
+        first = keys - query_length if offset is None else offset
+        i = torch.arange(first, first + query_length, device=self._place.device)
+        j = torch.arange(keys, device=self._place.device)
+        self.check_length(max(first + query_length, keys))
+        return self._bias(i, j, range(first - keys + 1, first + query_length), causal, layer, dtype)
+
+    def at(
+        self,
+        q_positions: Tensor,
+        k_positions: Tensor,
+        *,
+        causal: bool | None = None,
+        layer: int = 0,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Return what `forward` does for explicit positions (Tq,) and (Tk,), or (B, Tq) and (B, Tk), from 0 on.
+
+        causal: a query doesn't see keys at later positions, wherever they stand in the text.
+        """
+        q_positions, k_positions = (p.to(self._place.device) for p in (q_positions, k_positions))
+        (first_q, last_q), (first_k, last_k) = (map(int, p.aminmax()) for p in (q_positions, k_positions))
+        self.check_length(max(last_q, last_k) + 1)
+        distances = range(first_q - last_k - 1, last_q - first_k + 2)  # one more each, because of fractions
+        return self._bias(q_positions, k_positions, distances, causal, layer, dtype)
+
+    def score_mod(
+        self, length: int, *, offset: int | Tensor = 0, causal: bool | None = None, layer: int = 0
+    ) -> ScoreMod:
+        """Return the function of torch's flex_attention that adds to each score what `forward` does.
+
+        length: at least the number of keys, and of queries with the offset. Schemes by distance keep (H, 2 length)
+        numbers, others (H, length, length). Gradients reach the tables where flex_attention has a backward pass, on
+        CUDA. offset, a number or a tensor of one: position of the first query, the first key's being 0.
+
+        Raises SettingError as `forward`.
+        """
+        if self.scheme.overrides("score_mod"):
+            by_pair = self(length, causal=causal, layer=layer)[0]
+            return lambda score, b, h, i, j: score + by_pair[h, i + offset, j].to(score.dtype)
+        self.check_length(length)
+        distances = torch.arange(1 - length, length, device=self._place.device)
+        here = torch.zeros_like(distances[:1])
+        by_distance = self._bias(distances, here, range(1 - length, length), causal, layer, None)[0, :, :, 0]
+        return lambda score, b, h, i, j: score + by_distance[h, i - j + (offset + length - 1)].to(score.dtype)
+
+    def rotate(
+        self,
+        q: Tensor,
+        k: Tensor,
+        *,
+        q_positions: Tensor | None = None,
+        k_positions: Tensor | None = None,
+        layer: int = 0,
+    ) -> tuple[Tensor, Tensor]:
+        """Map queries q (B, H, Tq, Dh) and keys k (B, Hkv, Tk, Dh) by their positions, to the same shapes and dtypes.
+
+        Positions are (T,), or (B, T) where rows differ. By default keys stand at 0 .. Tk - 1, and the queries are the
+        last of them. Raises SettingError for another layout, and for a scheme that does something else: see `needs`.
+        """
+        self.check_layout(q, k)
+        if not self._rotates or self._beyond_a_bias:
+            raise SettingError("rotate", type(self.scheme).__name__, f"does something else; it needs: {self.needs}")
+        of_queries = self.position_ids(q_positions, q, k.shape[-2] - q.shape[-2], "q_positions")
+        of_keys = self.position_ids(k_positions, k, 0, "k_positions")
+        made = SchemeLayer(self.scheme, self.own_tables, self.shape, layer, None, of_queries, of_keys)
+        turned_q, turned_k, _ = made.apply_hooks(q, k, None)
+        return turned_q.to(q.dtype), turned_k.to(k.dtype)
+
+    # What comes before attention
+
+    def embed(self, x: Tensor, positions: Tensor | None = None, tokens: Tensor | None = None) -> Tensor:
+        """Map embeddings x (B, T, D) at positions (T,) or (B, T), by default 0 .. T - 1, (B, T, D) in x's dtype.
+
+        tokens: (B, N) ids of the text so far, for schemes that read them.
+        """
+        ids = self.position_ids(positions, x, 0, "positions")
+        embed: Callable[..., Tensor] = partial(self.scheme.embed, self.own_tables)
+        if tokens is None or not self.scheme.further("embed", tokens):
+            return ids.map(embed, x).to(x.dtype)
+        # One row at a time, because ids are those of a row's text.
+        rows = zip(x.split(1), ids.positions.expand(x.shape[:2]), tokens.split(1), strict=True)
+        return torch.cat([embed(row, positions, tokens=own) for row, positions, own in rows]).to(x.dtype)
+
+    def mix(self, x: Tensor, before: Tensor | None = None, *, layer: int = 0) -> Tensor:
+        """Map what enters a layer's attention, x (B, T, D), by the few tokens before each, (B, T, D) in x's dtype.
+
+        before: (B, K - 1, D), the rows of the tokens before x, of which a cache keeps the last K - 1, K being
+        `scheme.mixed_tokens`; None: x begins a text.
+        """
+        if before is None:
+            before = x.new_zeros(len(x), self.scheme.mixed_tokens - 1, x.shape[-1])
+        return self.scheme.mix(self.own_tables, layer, torch.cat([before, x], dim=1)).to(x.dtype)
+
+    def sample(self, length: int, generator: torch.Generator) -> Tensor | None:
+        """Draw the positions of a training step, (T,), on the CPU; None: 0, 1, 2, ..."""
+        return self.scheme.sample(self.shape, length, generator)
+
+    # Checks
+
+    def check_layout(self, q: Tensor, *of_keys: Tensor) -> None:
+        """Raise SettingError unless q is (B, H, T, Dh), and keys and values are (B, Hkv, T, Dh), Hkv dividing H."""
+        for name, x in zip("qkv", (q, *of_keys), strict=False):
+            shape, heads, head_dim = list(x.shape), self.heads, self.head_dim
+            if len(shape) != 4 or shape[-1] != (head_dim or shape[-1]):
+                of_size = f" with Dh={head_dim}" if head_dim else ""
+                raise SettingError(name, shape, f"must be (B, H, T, Dh){of_size}")
+            if heads is None or shape[1] == heads or (name != "q" and heads % shape[1] == 0):
+                continue
+            if shape[2] == heads or (name != "q" and heads % shape[2] == 0):
+                problem = f"must be (B, H, T, Dh), but seems to be (B, T, H, Dh): give {name}.transpose(1, 2)"
+                raise SettingError(name, shape, problem)
+            raise SettingError(name, shape, f"must be (B, H, T, Dh) with H={heads}, or for keys a divisor of it")
+
+    def check_length(self, length: int) -> None:
+        """Raise SettingError where the scheme knows fewer positions."""
+        longest = self.scheme.max_length(self.shape)
+        if longest is not None and length > longest:
+            raise SettingError("positions", f"up to {length - 1}", f"this scheme knows {longest} positions, no more")
+
+    def position_ids(self, given: Tensor | None, x: Tensor, first: int, option: str) -> PositionIds:
+        """Return the positions of the T tokens of x (B, ..., T, n): as given, or counted from `first`.
+
+        Raises SettingError for positions that are none of x's, or that the scheme doesn't know.
+        """
+        length = x.shape[-2]
+        if given is None:
+            self.check_length(first + length)
+            return PositionIds(torch.arange(first, first + length, device=x.device))
+        if given.dim() not in (1, 2) or given.shape[-1] != length:
+            mend = ": give x.transpose(1, 2), (B, H, T, Dh)" if x.dim() == 4 and given.shape[-1] == x.shape[1] else ""
+            raise SettingError(option, list(given.shape), f"must be (T,) or (B, T) with T={length}{mend}")
+        if torch.compiler.is_compiling() and not self.scheme.overrides("relative"):
+            # Unchecked, because a look at the numbers breaks the graph; tables by distance can't do without.
+            return PositionIds(given.to(x.device))
+        ids = PositionIds.given(given.to(x.device))
+        ids.check(len(x), length, self.scheme, self.shape)
+        self.check_length(int(ids.positions.max()) + 1)
+        return ids
+
+    def _bias(
+        self, i: Tensor, j: Tensor, distances: range, causal: bool | None, layer: int, dtype: torch.dtype | None
+    ) -> Tensor:
+        hides = self.shape.causal if causal is None else causal
+        try:
+            bias = dense_bias(self.scheme, self.own_tables, self.shape, layer, i, j, distances, causal=hides)
+        except SettingError as error:
+            raise SettingError(error.option, error.value, f"{error.problem}; it needs: {self.needs}") from None
+        return bias.to(dtype or self._place.dtype)
+
+    @property
+    def _rotates(self) -> bool:
+        return any(map(self.scheme.overrides, ("rotate", "query", "key")))

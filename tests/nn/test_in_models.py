@@ -1,0 +1,135 @@
+"""Schemes in models of other people, a plain GPT and transformers' GPT-2: they train as in poslab's own."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from common import moved, python_in
+from plain_gpt import Config, PlainGPT
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from poslab import GPT
+from poslab.model.architectures import GPT2
+from poslab.nn import ALiBi, Attention, Fire, Position, Shaw, T5Bias
+
+transformers = pytest.importorskip("transformers")
+
+V, T, D, L, H = 50, 32, 64, 2, 4
+NAMED = {cls.__name__: cls for cls in (T5Bias, Shaw, Fire, ALiBi)}
+BLOCKS = python_in("src/poslab/nn/README.md")
+
+
+def plain(positions: list[Position]) -> nn.Module:
+    model = PlainGPT(Config(V, T, L, H, D))
+    for block, position in zip(model.transformer["h"], positions, strict=True):
+        block.attn.attend = Attention(position)
+    return model
+
+
+def gpt2(positions: list[Position]) -> nn.Module:
+    def attend(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: object, **_: object) -> tuple[Tensor, None]:
+        assert mask is None
+        return module.attend(q, k, v).transpose(1, 2), None
+
+    transformers.AttentionInterface.register("by_poslab", attend)
+    none = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    sizes = {"vocab_size": V, "n_positions": T, "n_embd": D, "n_layer": L, "n_head": H}
+    ends = {"bos_token_id": 0, "eos_token_id": None}
+    config = transformers.GPT2Config(**sizes, **none, **ends, attn_implementation="by_poslab")
+    model = transformers.GPT2LMHeadModel(config)
+    for block, position in zip(model.transformer.h, positions, strict=True):
+        block.attn.attend = Attention(position)
+    return model
+
+
+def with_weights(model: nn.Module, ours: GPT) -> nn.Module:
+    """Give a model in GPT-2's names the weights of poslab's GPT, and no positions of its own."""
+    weights = {}
+    for here, (there,) in GPT2.theirs(ours).items():
+        tensor = ours.state_dict()[here]
+        weights[there] = tensor if isinstance(model, PlainGPT) else GPT2.layout(here, tensor, ours, False)
+    left = model.load_state_dict(weights, strict=False)
+    assert not left.unexpected_keys
+    nn.init.zeros_(dict(model.named_parameters())["transformer.wpe.weight"]).requires_grad_(False)
+    return model.double()
+
+
+def positions_of(ours: GPT, named: Callable[..., Position]) -> list[Position]:
+    """Return a module for each layer with its table, or one for all that share it."""
+    if ours.pos.share_layers:
+        shared = named(H, D // H).double()
+        shared.load_state_dict({f"tables.{name}": table for name, table in ours.tables.items()})
+        return [shared] * L
+    layers = [named(H, D // H).double() for _ in range(L)]
+    for layer, position in enumerate(layers):
+        position.load_state_dict({f"tables.{name}": table[layer : layer + 1] for name, table in ours.tables.items()})
+    return layers
+
+
+def trained(model: nn.Module, logits: Callable[[Tensor], Tensor], batches: Tensor) -> Tensor:
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.5)
+    for tokens in batches:
+        loss = F.cross_entropy(logits(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return logits(batches[0]).detach()
+
+
+@pytest.mark.parametrize("make", [plain, gpt2])
+@pytest.mark.parametrize("name", NAMED)
+def test_it_trains_as_in_poslabs_gpt(name: str, make: Callable[[list[Position]], nn.Module]) -> None:
+    named = NAMED[name]
+    scheme = named(H, D // H).scheme
+    sizes = {"vocab_size": V, "context_length": T, "embed_dim": D, "num_layers": L, "num_heads": H, "dropout": 0.0}
+    ours = moved(GPT(scheme, **sizes).double(), 0.05)
+    positions = positions_of(ours, named)
+    theirs = with_weights(make(positions), ours)
+    before = copy.deepcopy(positions[0].state_dict())
+    batches = torch.randint(V, (5, 4, T))
+
+    def logits(tokens: Tensor) -> Tensor:
+        out = theirs(tokens)
+        return out if isinstance(theirs, PlainGPT) else out.logits
+
+    assert torch.allclose(logits(batches[0]), ours(batches[0]), atol=1e-6)
+    found, expected = trained(theirs, logits, batches), trained(ours, ours, batches)
+    assert torch.allclose(found, expected, atol=1e-6)
+    assert all(not torch.equal(table, positions[0].state_dict()[name]) for name, table in before.items())
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_gpt2_writes_with_its_cache_what_it_writes_without(name: str) -> None:
+    model = gpt2([NAMED[name](H, D // H) for _ in range(L)]).eval()
+    prompt, how = torch.randint(1, V, (2, 5)), {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
+    ones = torch.ones_like(prompt)
+    cached, whole = (model.generate(prompt, attention_mask=ones, use_cache=use, **how) for use in (True, False))
+    assert cached.shape == (2, 17)
+    assert torch.equal(cached, whole)
+
+
+def test_the_page() -> None:
+    """All of its code, in its order, and what its comments say."""
+    names: dict[str, Any] = {"model": PlainGPT(Config())}
+    tokens = torch.randint(50, (2, 32))
+    before = names["model"](tokens)
+    for block in BLOCKS:
+        exec(block, names)
+    assert not torch.allclose(names["model"](tokens), before)
+    assert names["gpt2"](tokens).logits.shape == (2, 32, 50257)
+    assert names["gpt2"].transformer.h[0].attn.attend.position.own_tables["keys"].shape == (1, 17, 16)
+    assert "Attention(position)(q, k, v, x=x)" in Position(names["Forgetting"](), heads=4, head_dim=16).needs
+    assert torch.allclose(names["step"], names["attend"](names["q"], names["k"], names["v"])[:, :, 9:10], atol=1e-6)
+    assert torch.equal(names["step"], names["same"])
+    assert torch.equal(names["mask"], names["bias"](32)[:, :, 9:10, :10])
+    assert torch.allclose(
+        names["out"],
+        F.scaled_dot_product_attention(names["q"], names["k"], names["v"], attn_mask=names["bias"](32)),
+        atol=1e-6,
+    )
+    bias = names["bias"]
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_head=4, n_embd=64)).eval()
+    assert not torch.allclose(model(tokens, attention_mask=bias(32)).logits, model(tokens).logits)
