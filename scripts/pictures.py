@@ -88,7 +88,7 @@ def position_errors(runs: Mapping[str, Checkpoint], text: Tensor) -> Figure:
     middle = next(iter(found.values())).middle
     layers = len(next(iter(lines.values())))
     lines["guessing the middle"] = torch.full((layers,), middle)
-    picture = Curves("Position read from hidden states", "blocks before", "error, tokens", [*range(layers)], lines)
+    picture = Curves("Position read from hidden states", "blocks passed", "error, tokens", [*range(layers)], lines)
     figure = draw(picture)
     figure.axes[0].set_xticks(range(layers))
     figure.axes[0].set_ylim(bottom=0)
