@@ -1,6 +1,6 @@
 """Exercises: four positional encodings with a hook left to write. data/learn/exercises.md has the formulas.
 
-    python scripts/check.py exercises.MyWindow
+python scripts/check.py exercises.MyWindow
 """
 
 from __future__ import annotations

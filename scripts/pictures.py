@@ -50,7 +50,9 @@ def main(config: PicturesConfig, _: str) -> None:
     metrics = {folder.name: Summary.read(folder / "summary.json").metrics[LAST_TOKENS_LOSS] for folder in folders}
     figures["lengths"] = losses_by_length(metrics)
     figures["probes"] = position_errors(runs, text)
-    figures |= {f"{name}_pairs": pairs(run, text) for name, run in runs.items() if hasattr(run.model.pos, "interleaved")}
+    figures |= {
+        f"{name}_pairs": pairs(run, text) for name, run in runs.items() if hasattr(run.model.pos, "interleaved")
+    }
     Path(config.to).mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
         file = Path(config.to) / f"{name}.svg"

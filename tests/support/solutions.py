@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
-import exercises
 import torch
 from torch import Tensor
 
+import exercises
 from poslab.positions import ModelShape, RelativeTerms
 from poslab.positions.base import Tables
 
