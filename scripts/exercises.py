@@ -1,6 +1,6 @@
-"""Exercises: four positional encodings with a hook left to write. data/learn/exercises.md has the formulas.
+"""Four positional encodings with a method left to write; `python scripts/check.py exercises.MyWindow` examines one.
 
-python scripts/check.py exercises.MyWindow
+data/learn/exercises.md has the formulas.
 """
 
 from __future__ import annotations

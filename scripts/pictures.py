@@ -50,9 +50,8 @@ def main(config: PicturesConfig, _: str) -> None:
     metrics = {folder.name: Summary.read(folder / "summary.json").metrics[LAST_TOKENS_LOSS] for folder in folders}
     figures["lengths"] = losses_by_length(metrics)
     figures["probes"] = position_errors(runs, text)
-    figures |= {
-        f"{name}_pairs": pairs(run, text) for name, run in runs.items() if hasattr(run.model.pos, "interleaved")
-    }
+    rotary = {name: run for name, run in runs.items() if hasattr(run.model.pos, "interleaved")}
+    figures |= {f"{name}_pairs": pairs(run, text) for name, run in rotary.items()}
     Path(config.to).mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
         file = Path(config.to) / f"{name}.svg"
@@ -93,7 +92,7 @@ def position_errors(runs: Mapping[str, Checkpoint], text: Tensor) -> Figure:
     picture = Curves("Position read from hidden states", "blocks passed", "error, tokens", [*range(layers)], lines)
     figure = draw(picture)
     figure.axes[0].set_xticks(range(layers))
-    figure.axes[0].set_ylim(bottom=0)
+    figure.axes[0].set_ylim(0, 1.6 * middle)  # so that the legend finds room above the lines
     return figure
 
 
