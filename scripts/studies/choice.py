@@ -213,11 +213,11 @@ def _facts(order: Sequence[str], costs: Mapping[str, Sequence[str]], counts: Map
 
 _FACTS = {  # columns, and what is said of them
     "scheme": "",
-    "default": "Default, chosen: on how many metrics the mean is best with these hyperparameters.",
+    "default": "Default, chosen: on how many metrics its mean is best.",
     "chosen": "",
-    "best set": "Best set: on how many it may be the best (95 % each); seeds that differ much are harder to exclude.",
+    "best set": "Best set: on how many it may be the best, 95 % each. Seeds that differ much are harder to exclude.",
     "step": "Step: time of a training step over a bare loop's.",
-    "attention": "Attention: time at 2,048 tokens over flash; a tenth is noise.",
+    "attention": "Attention: time at 2,048 tokens over flash. A tenth is noise.",
     "MB": "MB: its peak memory.",
     "export": "Export: as a Hugging Face model.",
 }
