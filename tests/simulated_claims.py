@@ -2,18 +2,20 @@
 
     python tests/simulated_claims.py [TABLE...]
 
-prints tables of data/studies/simulated_claims.md: equal, different, shown, looks, tasks, rest, interaction, grids; by
+writes tables of data/studies/simulated_claims.md: equal, different, shown, looks, tasks, rest, interaction, grids; by
 default all.
 `seedstats/test_simulated_claims.py` holds the same figures, of fewer sweeps, to their limits, and the vectorised rule
 here to that of seedstats.
 """
 
+import csv
 import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -29,6 +31,7 @@ from seedstats.statistics.stretches import two_way
 from seedstats.table import checked
 
 Array = np.ndarray
+FOLDER = Path(__file__).resolve().parents[1] / "data/studies/simulated_claims"
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
 Pairs = Sequence[tuple[int, int]]
 NOISES: dict[str, Draw] = {
@@ -415,12 +418,14 @@ def false_claims_of_grids(draw: Draw, names: int, settings: int, seeds: int, cou
 Cell = str | float | tuple[float, ...]
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    """Print a table, each row once it is computed; proportions as per cent."""
-    print(f"| {' | '.join(head)} |\n|{' --- |' * len(head)}")
+def table(name: str, head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """Write a table of the page as NAME.csv, proportions as per cent; print each row once it is computed."""
+    written = [list(head)]
     for row in rows:
-        print(f"| {' | '.join(map(_text, row))} |", flush=True)
-    print()
+        written.append([_text(cell) for cell in row])
+        print(name, *written[-1], sep=" | ", flush=True)
+    with (FOLDER / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(written)
 
 
 def _text(cell: Cell) -> str:
@@ -464,17 +469,22 @@ def of_equal_schemes(count: int) -> None:
         for name in ("normal", "t(3)"):
             yield [f"{name}, all pairs", *cells_of(WORLDS[name], 0, count, all_pairs=True)]
 
-    table(["any false claim, %: 1 / 4 / 12 sections", *HEADS], rows())
+    table("equal", ["any false claim, %: 1 / 4 / 12 sections", *HEADS], rows())
     exceptions = ([name, *cells_of(draw, 0, count)] for name, draw in EXCEPTIONS.items())
-    table(["any false claim, %: the exception", *HEADS], exceptions)
+    table("exceptions", ["any false claim, %: the exception", *HEADS], exceptions)
 
 
 def of_different_schemes(count: int) -> None:
     titles = "any false claim, %: half of the schemes differ", "an interval beside a claim misses, %"
     for which, title in enumerate(titles):
-        table([title, *HEADS], ([name, *cells_of(draw, which, count, differ=True)] for name, draw in WORLDS.items()))
+        table(
+            ("different", "intervals")[which],
+            [title, *HEADS],
+            ([name, *cells_of(draw, which, count, differ=True)] for name, draw in WORLDS.items()),
+        )
     effects = (0.5, 1.0, 2.0, 4.0)
     table(
+        "few_seeds",
         ["of claims, % false, if they began at", *(f"two of four schemes differ by {x:g} sd" for x in effects)],
         (
             [
@@ -489,6 +499,7 @@ def of_different_schemes(count: int) -> None:
 
 def of_what_is_shown(count: int) -> None:
     table(
+        "shown",
         ["shown, %", *HEADS],
         (
             [
@@ -515,12 +526,13 @@ def of_looks(count: int) -> None:
         for first in (3, 5):
             yield [f"unplanned: a seed at a time, {first} to 20", *at_looks(range(first, 21), range(1, 22 - first))]
 
-    table(["4 equal schemes, a false claim at any look, %: corrected by `looks` / not", *NOISES], rows())
+    table("looks", ["4 equal schemes, a false claim at any look, %: corrected by `looks` / not", *NOISES], rows())
 
 
 def of_tasks(count: int) -> None:
     seeds = (3, 5, 8, 10)
     table(
+        "tasks",
         ["tasks that are solved or not, %: any false claim / an interval misses", *(f"n = {n}" for n in seeds)],
         (
             [f"{k} comparisons, {name}", *(rates_of_solved((of * (k + 1))[: k + 1], n, count, r)[:2] for n in seeds)]
@@ -543,7 +555,7 @@ def of_tasks(count: int) -> None:
             found = (rates_of_solved([0.05] * k + [0.95], n, count)[2] for n in seeds)
             yield [f"solved .95 against .05, {k} comparisons: shown", *found]
 
-    table(["tasks, %", *(f"n = {n}" for n in seeds)], rows())
+    table("tasks_shown", ["tasks, %", *(f"n = {n}" for n in seeds)], rows())
 
 
 def of_the_rest(count: int) -> None:
@@ -566,13 +578,13 @@ def of_the_rest(count: int) -> None:
         ):
             yield [name, *(false_claims_of_text(draw, count // 10, parts, over_text=over_text) for draw in noises)]
 
-    table(["5 seeds, 4 schemes against a baseline, %", *NOISES], rows())
+    table("rest", ["5 seeds, 4 schemes against a baseline, %", *NOISES], rows())
 
 
 def of_interactions(count: int) -> None:
     worlds, seeds = WORLDS | EXCEPTIONS, (5, 8, 12)
     rows = ([name, *(false_interactions(draw, n, count // 2) for n in seeds)] for name, draw in worlds.items())
-    table(["an interaction that there isn't is shown, %", *(f"n = {n}" for n in seeds)], rows)
+    table("interaction", ["an interaction that there isn't is shown, %", *(f"n = {n}" for n in seeds)], rows)
 
 
 def of_grids(count: int) -> None:
@@ -582,7 +594,7 @@ def of_grids(count: int) -> None:
                 names, settings, seeds = map(str, size)
                 yield name, names, settings, seeds, *false_claims_of_grids(NOISES[name], *size, count // 40)
 
-    table(["noise", "names", "settings each", "n", "any false claim, %", "a single best one, %"], rows())
+    table("grids", ["noise", "names", "settings each", "n", "any false claim, %", "a single best one, %"], rows())
 
 
 TABLES: dict[str, Callable[[int], None]] = {

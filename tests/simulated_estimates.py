@@ -2,7 +2,7 @@
 
     python tests/simulated_estimates.py [TABLE...]
 
-prints tables of data/studies/simulated_claims.md: plan, counts, equality, best, ranks, text, documents; by
+writes tables of data/studies/simulated_claims.md: plan, counts, equality, best, ranks, text, documents; by
 default all. `seedstats/test_simulated_estimates.py` holds the same figures, of fewer studies, to their
 limits.
 """
@@ -261,14 +261,13 @@ def misses_of_documents(documents: int, spread: float, count: int) -> tuple[floa
 
 
 def of_plans(count: int) -> None:
-    print("Power of a new study, planned from a pilot / pilots after which the assured number has a power of 80 %\n")
-    table(["pilot", *WORLDS], ([f"{n} seeds", *(power_of_planned(w, count, n) for w in WORLDS)] for n in SEEDS))
+    table("plan", ["pilot", *WORLDS], ([f"{n} seeds", *(power_of_planned(w, count, n) for w in WORLDS)] for n in SEEDS))
 
 
 def of_counts(count: int) -> None:
-    print("All-or-nothing tasks, exact: Fisher's test / Barnard's, of claims\n")
     tests = fisher, barnard
     table(
+        "counts",
         ["seeds", "most false at 5 %", "most false, 7 comparisons", "0.95 against 0.05 found, one of 7", "limits miss"],
         (
             [
@@ -301,14 +300,15 @@ def of_equality(count: int) -> None:
         return found if truth[0] == 0 else found[:1]
 
     table(
+        "equality",
         ["truth, seeds", *WORLDS],
         ([f"{name}, {n}", *(cell(w, n, of) for w in WORLDS)] for name, of in truths.items() for n in SEEDS),
     )
 
 
 def of_best(count: int) -> None:
-    print("The best set holds a best scheme / mean size, in schemes\n")
     table(
+        "best",
         ["schemes, seeds, truth", *WORLDS],
         (
             [
@@ -325,8 +325,8 @@ def of_best(count: int) -> None:
         "0.95, others 0.05": (0.95, 0.05, 0.05, 0.05),
         "two 0.9, two 0.1": (0.9, 0.9, 0.1, 0.1),
     }
-    print("The same of four schemes that solve a task or not\n")
     table(
+        "best_tasks",
         ["seeds", *solving],
         (
             [str(n), *(_share_and_size(best_solver_kept(of, count // 8, n)) for of in solving.values())]
@@ -336,8 +336,8 @@ def of_best(count: int) -> None:
 
 
 def of_ranks(count: int) -> None:
-    print("Rank intervals of all schemes hold at once\n")
     table(
+        "ranks",
         ["schemes, seeds, truth", *WORLDS],
         (
             [f"{k}, {n}, {means}", *(ranks_hold(w, means, count // 4, k, n) for w in WORLDS)]
@@ -348,8 +348,8 @@ def of_ranks(count: int) -> None:
 
 
 def of_text(count: int) -> None:
-    print("Over 5 seeds and text: intervals that miss, pages of 4 schemes with a false claim of other text\n")
     table(
+        "text",
         ["correlation lengths", "40 blocks miss", "those given miss", "given", "false claims over seeds", "and text"],
         (
             [str(of), *misses_of_text(of, count // 2), *false_claims_of_text(of, count // 4)]
@@ -359,10 +359,9 @@ def of_text(count: int) -> None:
 
 
 def of_documents(count: int) -> None:
-    print("Over 5 seeds and documents: intervals that miss / given, by the spread of the log lengths\n")
     spreads = (0, 0.5, 1)
     rows = ([str(n), *(misses_of_documents(n, of, count) for of in spreads)] for n in (10, 15, 30, 100))
-    table(["documents", *map(str, spreads)], rows)
+    table("documents", ["documents", *map(str, spreads)], rows)
 
 
 def _share_and_size(found: tuple[float, float]) -> str:

@@ -2,7 +2,7 @@
 
     python tests/simulated_times.py
 
-prints the tables of data/studies/simulated_claims.md; `comparison/test_survival.py` holds the same figures, of fewer
+writes the tables of data/studies/simulated_claims.md; `comparison/test_survival.py` holds the same figures, of fewer
 studies, to their limits.
 """
 
@@ -60,17 +60,17 @@ def times_differ(count: int, n: int, solve: float, faster: float = 1.0) -> float
 
 
 def of_times(count: int) -> None:
-    print("Misses of the median time to solve, by the share of seeds that solve: here / Greenwood's variance\n")
     both, solve = (median_limits, greenwood), (0.99, 0.75, 0.55)
     table(
+        "times",
         ["seeds", "99 %", "75 %", "55 %"],
         (
             [str(n), *(tuple(misses_of_median(of, count // 4, n, rate) for of in both) for rate in solve)]
             for n in (3, 5, 7, 10, 20)
         ),
     )
-    print("Permuted log-rank test, times that are found to differ: alike / one is twice as fast\n")
     table(
+        "log_rank",
         ["seeds", "99 % solve", "60 % solve"],
         (
             [str(n), *(tuple(times_differ(count // 8, n, rate, of) for of in (1, 2)) for rate in (0.99, 0.6))]

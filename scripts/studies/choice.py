@@ -1,4 +1,4 @@
-"""Page for an engineer who has to pick a scheme: quality, cost, limits and recipe of each, from the study's tables.
+"""Page for an engineer who has to pick a scheme, and the table behind it, from the study's tables.
 
 Quality is that of the chosen recipes, a mean over seeds; a run that diverged has the highest loss on its text, or has
 solved nothing. Costs beside flash attention are those of benchmark.json beside the tables, which
@@ -7,7 +7,8 @@ solved nothing. Costs beside flash attention are those of benchmark.json beside 
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -27,12 +28,12 @@ from studies.hypotheses import Cells
 from studies.recipes import Chosen
 from studies.tables import BEYOND, SCHEMES, TASKS, TEXTS, trained_length
 
-FILE, COSTS = "choose.md", "benchmark.json"
+FILE, COSTS, ALL = "choose.md", "benchmark.json", "choose.csv"
 WINDOW = 64  # tokens of the texts' training
 SHAPE = ModelShape(context_length=WINDOW, embed_dim=128, num_layers=2, num_heads=4)  # of their model
 _scheme = cache(parse_scheme)
 _LOSS = LAST_TOKENS_LOSS  # a mean over the window would dilute what comes after the trained length
-_CLEARLY, _APART = 0.1, 0.05  # of a share of examples, and nats: between recipes, and of the worst seed
+_APART = 0.05  # of a share of examples, and nats: of the worst seed
 
 
 class Column(NamedTuple):
@@ -50,21 +51,23 @@ _TASKS = [
     for place, length in enumerate((trained_length(data), BEYOND[data]))
 ]
 _LOSSES = [
-    Column(data, _LOSS, WINDOW * times, f"{option.replace('_', ' ')}, {'in range' if times == 1 else f'{times} x'}")
+    Column(data, _LOSS, WINDOW * times, f"{option.split('_')[0]}, {'in range' if times == 1 else f'{times} x'}")
     for data, option in TEXTS.items()
     for times in (1, 2, 8)
 ]
+_SHOWN = [column for column in _TASKS if column.data != "majority" and column.length == BEYOND[column.data]]
+_SHOWN += [column for column in _LOSSES if column.length != 2 * WINDOW]
+_TIE = 1e-4  # between means
 _MEANS = (
-    "Means over seeds; in brackets the worst seed, where it is off by 0.05 or more. Bold: may be the best one, as a "
-    "scheme may be whose seeds differ much."
+    "Tasks: examples with all answers right. Texts: loss of the last 32 characters, nats. Means over seeds; the worst "
+    "seed in brackets where it is 0.05 or more off. Bold: best set. Can't: beyond its longest input."
 )
 _CAN_NOT = (
-    "The models are small (one or two layers, 64 or 128 dimensions) and trained for minutes: which scheme a large "
-    "model needs is another question, and the published answers to it differ.",
-    "Quality is that of the recipe with the lowest validation loss in the training range, on tasks of one seed: it "
-    "need not be the best one at other seeds or longer inputs, and one beyond those that were tried may be better.",
-    "Times and memory were measured on one machine, by poslab's kernels, and at other sizes differ ([all "
-    "measurements](benchmark.json)); on another machine measure them.",
+    "**Which encoding a large model needs.** These models have one or two layers, and train for minutes.",
+    "**The best hyperparameters.** Each recipe had the lowest validation loss in range. One seed chose for "
+    "tasks, and some choices are [worse than the default](README.md) on new seeds.",
+    "**Learning rates above 0.004**, the last of the grid, which most schemes chose.",
+    "**Cost on your machine.** Times are of [one machine](benchmark.json) and poslab's kernels.",
 )
 # Titles of the benchmark's tables, and the columns that are taken from them.
 _COSTS = (
@@ -75,9 +78,10 @@ _COSTS = (
 
 
 def write_choice(table: pd.DataFrame, chosen: Chosen, folder: Path) -> Path:
-    """Write the page beside the table of the second stage, and return its file."""
+    """Write the page and its table beside the table of the second stage, and return the page's file."""
     page = blocks(table, chosen, read_costs(folder / COSTS))
-    write_whole(folder / FILE, markdown("Which scheme should I take?", page))
+    write_whole(folder / ALL, all_means(Cells(table)).to_csv(index=False, lineterminator="\n"))
+    write_whole(folder / FILE, markdown("Which positional encoding did best here?", page))
     return folder / FILE
 
 
@@ -97,25 +101,58 @@ def blocks(table: pd.DataFrame, chosen: Chosen, costs: Mapping[str, Sequence[str
     """Return the page. costs: by scheme, as `read_costs` returns."""
     cells = Cells(table)
     best = {column: _best(cells, column) for column in (*_TASKS, *_LOSSES)}
-    counted = [members for column, members in best.items() if column.data != "majority"]
+    counted = [column for column in best if column.data != "majority"]
+    may_be = {scheme: sum(scheme in best[column] for column in counted) for scheme in SCHEMES}
+    leads = {recipe: Counter(_leaders(cells, counted, recipe)) for recipe in ("default", "chosen")}
     right = {scheme: _mean_right(cells, scheme) for scheme in SCHEMES}
-    order = sorted(SCHEMES, key=lambda scheme: (-sum(scheme in members for members in counted), -right[scheme]))
-    wins = [f"{scheme} {sum(scheme in members for members in counted)}" for scheme in order]
+    order = sorted(SCHEMES, key=lambda scheme: (-leads["chosen"][scheme], -may_be[scheme], -right[scheme]))
+    first = max(SCHEMES, key=lambda scheme: leads["chosen"][scheme])
     seeds = table[table["recipe"] == "chosen"].groupby("data")["seed"].nunique()
-    there = ", ".join(f"{TEXTS.get(data, data)} (n = {seeds[data]})" for data in (*TASKS, *TEXTS))
-    of_texts = "Texts: loss of the last 32 characters of a window, nats per character"
+    tasks, texts = ({int(seeds[data]) for data in group} for group in (TASKS, TEXTS))
     return [
-        Text(f"By each scheme's chosen recipe ([how](README.md), [which](recipes.csv)): {there}."),
         Text(
-            f"Of {len(counted)} columns below, without those of `majority`, where position decides nothing, a scheme "
-            f"may be the best one in (95 % confidence for each column): {', '.join(wins)}."
+            f"**{first}** has the best mean, or ties, on {leads['chosen'][first]} of {len(counted)} metrics with the "
+            f"hyperparameters chosen for each scheme, and on {leads['default'][first]} with the default ones. "
+            "This holds for small models only: see [what this page can't say](#what-this-page-cant-say)."
         ),
-        _quality("Tasks: share of examples with all answers right", _TASKS, cells, order, best, _MEANS),
-        _quality(of_texts, _LOSSES, cells, order, best, f"{_MEANS} Can't: beyond the longest input."),
-        _both_recipes(cells),
-        _facts(order, chosen, costs),
-        Heading("What these tables can't say", [Bullets(_CAN_NOT)]),
+        Text(
+            "The metrics are three tasks at two lengths and two texts at three. "
+            f"n = {_several(tasks)} seeds on tasks, {_several(texts)} on texts. "
+            "[All means](choose.csv), [chosen hyperparameters](recipes.csv), [the study](README.md)."
+        ),
+        _facts(order, costs, {**leads, "best set": may_be}),
+        _quality("How good is each?", cells, order, best),
+        Heading("What this page can't say", [Bullets(_CAN_NOT)]),
     ]
+
+
+def _several(counts: Collection[int]) -> str:
+    return " or ".join(map(str, sorted(counts)))
+
+
+def all_means(cells: Cells) -> pd.DataFrame:
+    """Return mean and worst seed of each scheme with both recipes on every metric, and whether it may be the best."""
+    rows = []
+    for column in (*_TASKS, *_LOSSES):
+        worst = max if column.metric == _LOSS else min
+        for recipe in ("default", "chosen"):
+            best = _best(cells, column, recipe)
+            for scheme in SCHEMES:
+                if _reads(scheme, column):
+                    of_seeds = _of_seeds(cells, scheme, column, recipe).values()
+                    about = {"data": column.data, "metric": column.metric, "length": column.length, "scheme": scheme}
+                    means = {"mean": round(fmean(of_seeds), 4), "worst_seed": round(worst(of_seeds), 4)}
+                    rows.append(about | {"recipe": recipe} | means | {"may_be_best": scheme in best})
+    return pd.DataFrame(rows)
+
+
+def _leaders(cells: Cells, columns: Sequence[Column], recipe: str) -> Iterator[str]:
+    """Yield the scheme with the best mean of each column, and those within _TIE of it."""
+    for column in columns:
+        sign = -1 if column.metric == _LOSS else 1
+        readers = [scheme for scheme in SCHEMES if _reads(scheme, column)]
+        means = {scheme: sign * fmean(_of_seeds(cells, scheme, column, recipe).values()) for scheme in readers}
+        yield from (scheme for scheme, mean in means.items() if mean >= max(means.values()) - _TIE)
 
 
 def _mean_right(cells: Cells, scheme: str) -> float:
@@ -123,9 +160,9 @@ def _mean_right(cells: Cells, scheme: str) -> float:
     return fmean(fmean(_of_seeds(cells, scheme, column).values()) for column in _TASKS)
 
 
-def _best(cells: Cells, column: Column) -> tuple[str, ...]:
+def _best(cells: Cells, column: Column, recipe: str = "chosen") -> tuple[str, ...]:
     """Return the schemes of which each may be the best one of those that read the length."""
-    figures = {scheme: _of_seeds(cells, scheme, column) for scheme in SCHEMES if _reads(scheme, column)}
+    figures = {scheme: _of_seeds(cells, scheme, column, recipe) for scheme in SCHEMES if _reads(scheme, column)}
     return best_set(figures, lower=column.metric == _LOSS, proportion=column.metric != _LOSS).members
 
 
@@ -145,41 +182,16 @@ def _of_seeds(cells: Cells, scheme: str, column: Column, recipe: str = "chosen")
     return cells.seeds((data, scheme, recipe), metric, length, lost=lost)
 
 
-def _quality(
-    title: str,
-    columns: Sequence[Column],
-    cells: Cells,
-    order: Sequence[str],
-    best: Mapping[Column, Sequence[str]],
-    note: str,
-) -> Table:
+def _quality(title: str, cells: Cells, order: Sequence[str], best: Mapping[Column, Sequence[str]]) -> Table:
     """Return a table with a row for each scheme, in that order."""
     rows: list[list[str | Cell]] = []
     for scheme in order:
         row: list[str | Cell] = [scheme]
-        for column in columns:
+        for column in _SHOWN:
             text = _with_worst(_of_seeds(cells, scheme, column), column) if _reads(scheme, column) else "can't"
             row.append(Cell(text, marked=scheme in best[column]))
         rows.append(row)
-    return Table(title, ["scheme", *(column.heading for column in columns)], rows, note)
-
-
-def _both_recipes(cells: Cells) -> Table:
-    """Return a table of where the means by the two recipes differ by `_CLEARLY` or more."""
-    rows: list[list[str | Cell]] = []
-    for column in (*_TASKS, *_LOSSES):
-        for scheme in SCHEMES:
-            if not _reads(scheme, column):
-                continue
-            both = [_of_seeds(cells, scheme, column, recipe) for recipe in ("default", "chosen")]
-            gain = fmean(both[1].values()) - fmean(both[0].values())
-            if abs(gain) >= _CLEARLY:
-                default_wins = (gain > 0) == (column.metric == _LOSS)
-                default, chosen = (_with_worst(figures, column) for figures in both)
-                cells_of_both = Cell(default, marked=default_wins), Cell(chosen, marked=not default_wins)
-                rows.append([scheme, column.heading, *cells_of_both])
-    title = f"Where the two recipes differ by {_CLEARLY} or more"
-    return Table(title, ["scheme", "", "default", "chosen"], rows, "Bold: the better mean.")
+    return Table(title, ["scheme", *(column.heading for column in _SHOWN)], rows, _MEANS)
 
 
 def _with_worst(by_seed: Mapping[int, float], column: Column) -> str:
@@ -189,46 +201,23 @@ def _with_worst(by_seed: Mapping[int, float], column: Column) -> str:
     return format(mean, digits) + f" ({worst:{digits}})" * (abs(worst - mean) >= _APART)
 
 
-def _facts(order: Sequence[str], chosen: Chosen, costs: Mapping[str, Sequence[str]]) -> Table:
+def _facts(order: Sequence[str], costs: Mapping[str, Sequence[str]], counts: Mapping[str, Mapping[str, int]]) -> Table:
     rows: list[list[str | Cell]] = []
     for name in order:
         scheme = _scheme(name)
-        tables = initial_tables(scheme, SHAPE)
-        longest, same = scheme.max_length(SHAPE), scheme.hf_equivalent(tables, SHAPE)
-        rows.append(
-            [
-                name,
-                *costs[name],
-                f"{sum(table.numel() for table in tables.values()):,}",
-                "any" if longest is None else f"{longest:,}",
-                "slides" if scheme.shift_invariant else "begins anew",
-                same.model_type if same else "with poslab",
-                *_recipes(name, chosen),
-            ]
-        )
-    return Table("Cost, limits and recipe", [*_FACTS], rows, " ".join(filter(None, _FACTS.values())))
-
-
-def _recipes(scheme: str, chosen: Chosen) -> list[str]:
-    """Return the learning rates that were chosen on tasks and on texts, and where tables have the higher one."""
-    own = {data: recipe for (data, of), recipe in chosen.items() if of == scheme}
-    rates: tuple[set[float], set[float]] = set(), set()
-    for data, recipe in own.items():
-        rates[data in TEXTS].add(recipe.learning_rate)
-    faster = [TEXTS.get(data, data) for data, recipe in own.items() if recipe.position_factor > 1]
-    return [*(", ".join(f"{rate:g}" for rate in sorted(of)) for of in rates), ", ".join(faster)]
+        same = scheme.hf_equivalent(initial_tables(scheme, SHAPE), SHAPE)
+        exported = same.model_type if same else "-"
+        rows.append([name, *(str(of[name]) for of in counts.values()), *costs[name], exported])
+    return Table("How often the best, and at what cost?", [*_FACTS], rows, " ".join(filter(None, _FACTS.values())))
 
 
 _FACTS = {  # columns, and what is said of them
     "scheme": "",
-    "step / flash": "Step: of training 4 layers of 128 on 12 x 64 tokens, one thread, beside a bare loop with flash.",
-    "attention / flash": "Attention: forward and backward pass of one layer at (1, 4, 2048, 64); a tenth is noise.",
-    "MB": "MB: memory of that above its inputs, at its peak.",
-    "parameters": "Parameters: for positions, of the texts' model (2 layers of 128).",
-    "longest input": "Longest input: of that model, built for 64 tokens.",
-    "cache": "Cache, past the training length: that of keys and values slides along, or begins anew with every token.",
-    "export": "Export: the Hugging Face model that it becomes; else its weights load with poslab.",
-    "rate, tasks": "Rates: the learning rates that were chosen, over all tasks, or texts.",
-    "rate, texts": "",
-    "faster tables": "Faster tables: where what a scheme learns of positions has 8 times the rate of the rest.",
+    "default": "Default, chosen: on how many metrics its mean is best.",
+    "chosen": "",
+    "best set": "Best set: on how many it may be the best, 95 % each. Seeds that differ much are harder to exclude.",
+    "step": "Step: time of a training step over a bare loop's.",
+    "attention": "Attention: time at 2,048 tokens over flash. A tenth is noise.",
+    "MB": "MB: its peak memory.",
+    "export": "Export: as a Hugging Face model.",
 }

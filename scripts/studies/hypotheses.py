@@ -201,20 +201,20 @@ def _h1(cells: Cells) -> Verdict:
 def order_parts(exact: Array) -> list[Part]:
     """Test H1 on `exact` (2 recipes, tasks, schemes, n seeds)."""
     n = exact.shape[-1]
-    tau = float(_mean_tau(exact[0].mean(-1), exact[1].mean(-1)))
+    tau = float(mean_tau(exact[0].mean(-1), exact[1].mean(-1)))
     drawn = np.random.default_rng(1).integers(n, size=(DRAWS, n))
     means = np.moveaxis(exact[..., drawn].mean(-1), -1, 0)  # (draws, 2, tasks, schemes)
-    reflected = 2 * tau - _mean_tau(means[:, 0], means[:, 1])
+    reflected = 2 * tau - mean_tau(means[:, 0], means[:, 1])
     low, high = _quantiles(reflected)
     halves = [(list(half), [s for s in range(n) if s not in half]) for half in combinations(range(n), n // 2)]
-    same = float(np.mean([_mean_tau(exact[..., a].mean(-1), exact[..., b].mean(-1)) for a, b in halves]))
+    same = float(np.mean([mean_tau(exact[..., a].mean(-1), exact[..., b].mean(-1)) for a, b in halves]))
     noisy = same < 0.6
     p, opposite = (1.0 if noisy else _share(reflected >= 0.6)), _share(reflected <= 0.8)
     note = f"of the same recipe, by halves of the seeds: {same:.2f}{', so seeds alone change the order' * noisy}"
     return [Part("tau", tau, Interval(max(-1.0, low), min(1.0, high)), p, opposite, note)]
 
 
-def _mean_tau(first: Array, second: Array) -> Array:
+def mean_tau(first: Array, second: Array) -> Array:
     """Return Kendall's tau-b of figures (..., tasks, schemes) to two digits, the mean over tasks. Where all schemes of
     one of the two are equal there is no order to agree with: 0, or 1 where they are in both."""
     places = np.triu_indices(first.shape[-1], 1)

@@ -22,7 +22,7 @@ from poslab.metric import BEST_VALIDATION_LOSS
 from poslab.runs.load import read_runs
 from poslab.runs.plan import PlannedGroup, add_to_plan, keys_of
 from seedstats.table import DIVERGED, read_table
-from studies import choice, figure, hypotheses, recipes, tables
+from studies import choice, described, figure, hypotheses, recipes, tables
 from studies.hypotheses import NOT_SHOWN, NOT_TESTED, OPPOSITE, SHOWN
 from studies.tables import CHOOSING, CONFIRMING, COUNTED, SCHEMES, TASKS, TEXTS, Recipe
 
@@ -167,7 +167,7 @@ def test_a_diverged_run_counts_against_its_scheme() -> None:
 def test_tau_is_that_of_scipy() -> None:
     first, second = np.random.default_rng(0).integers(0, 5, size=(2, 3, 10)) / 10
     expected = np.mean([stats.kendalltau(a, b).statistic for a, b in zip(first, second, strict=True)])
-    assert hypotheses._mean_tau(first, second) == pytest.approx(expected)
+    assert hypotheses.mean_tau(first, second) == pytest.approx(expected)
 
 
 def test_the_log_rank_test_of_two_groups_flips_signs_of_scores() -> None:
@@ -242,6 +242,22 @@ def test_default_recipes_are_those_of_the_yamls(data: str) -> None:
     assert tables.default_recipe(data) == own
 
 
+# What is described beside the hypotheses
+
+
+def test_what_is_described_where_the_recipe_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Swapped labels of equal arms give a tau of 1; one scheme that gains at each seed has the lowest p of eight."""
+    monkeypatch.setattr(described, "DRAWS", 2000)
+    one = np.random.default_rng(0).random((3, len(SCHEMES), len(CONFIRMING)))
+    registered, _, swapped = described.taus(np.stack([one, one]))
+    assert registered[1] == swapped[1] == swapped[2] == swapped[3] == 1
+    gains = {"back_chosen": lambda scheme, seed: SCHEMES.index(scheme) / 10 + 0.4 * (scheme == "nope")}
+    _, change, p, _ = described.shift(hypotheses.Cells(confirming(**gains)), "back", "default", "chosen")
+    assert (float(change) == pytest.approx(0.04, abs=0.01), float(p) < 0.01) == (True, True)
+    _, _, p, _ = described.shift(hypotheses.Cells(confirming()), "back", "default", "chosen")
+    assert float(p) > 0.05
+
+
 # From runs to tables
 
 
@@ -283,7 +299,9 @@ def test_complete_seeds_join_the_table(sweep: Path, script: RunScript, tmp_path:
     script(f"add={sweep}", "folder=study")
     assert file.read_bytes() == content
     assert_refused(script("add=study", "folder=study"), "add=study: no plan.yaml in it; name the folder of a sweep")
-    assert_refused(script("folder=study"), "nothing to do: add=FOLDER, choose=true, verdicts=true or page=true")
+    assert_refused(
+        script("folder=study"), "nothing to do: add=FOLDER, choose=true, verdicts=true, described=true or page=true"
+    )
     assert_refused(script("page=true", "folder=study"), "page=true: of back, majority, python_library, ")
     code, output, errors = script("verdicts=true", "folder=study")
     assert output.count(NOT_TESTED) == 6
@@ -334,20 +352,19 @@ def test_the_page_says_what_the_tables_say(second: pd.DataFrame, tmp_path: Path)
     shutil.copy(STUDY / choice.COSTS, tmp_path)
     page = choice.write_choice(second, recipes.read_chosen(STUDY), tmp_path).read_text()
     means = mean_of(second)
-    assert page == (STUDY / choice.FILE).read_text()
-    parts = page.split("\n## ")
-    for section, columns in zip(parts[1:3], (choice._TASKS, choice._LOSSES), strict=True):
-        rows = {line.split(" | ")[0]: line.split(" | ")[1:] for line in section.splitlines() if line.startswith("| ")}
-        for scheme in SCHEMES:
-            for column, cell in zip(columns, rows[f"| {scheme}"], strict=True):
-                shown = math.nan if "can't" in cell else float(re.search(r"[\d.]+", cell)[0])
-                expected = means.get((scheme, *column[:3]), math.nan)
-                assert shown == pytest.approx(expected, abs=0.006, nan_ok=True)
+    for file in (choice.FILE, choice.ALL):
+        assert (tmp_path / file).read_text() == (STUDY / file).read_text()
+    rows = {line.split(" | ")[0]: line.split(" | ")[1:] for line in page.splitlines() if line.startswith("| ")}
+    for scheme in SCHEMES:
+        for column, cell in zip(choice._SHOWN, rows[f"| {scheme}"], strict=True):  # of the last table
+            shown = math.nan if "can't" in cell else float(re.search(r"[\d.]+", cell)[0])
+            expected = means.get((scheme, *column[:3]), math.nan)
+            assert shown == pytest.approx(expected, abs=0.006, nan_ok=True)
     costs = json.loads((STUDY / choice.COSTS).read_text())["tables"]
     rows = {one["title"]: one["rows"]["poslab fire"] for one in costs if "poslab fire" in one["rows"]}
     step = next(row for title, row in rows.items() if "characters" in title)["x the bare loop's time"]
     attention = rows["Attention, forward and backward, float32, (B, H, T, Dh) = (1, 4, 2048, 64)"]["x flash"]
-    assert f"| fire | {step} | {attention} |" in page
+    assert re.search(rf"\| fire (\| \d+ )+\| {step} \| {attention} \|", page)
 
 
 def test_a_diverged_run_has_the_highest_loss_of_its_text(second: pd.DataFrame) -> None:
