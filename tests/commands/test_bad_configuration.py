@@ -60,7 +60,6 @@ VALUES = [
     ("data=recall monitor=accuracy_depth_min", "monitor=accuracy_depth_min: unknown; did you mean accuracy? valid: lo"),
     ("monitor=exact", "error: monitor=exact: unknown; valid: loss, perplexity"),
     ("data=parity data._target_=math.sqrt", "data._target_=math.sqrt: must be derived from poslab.tasks.Task"),
-    ("optim.lr=1e-3", "optim.lr=0.001: unknown setting; did you mean learning_rate?"),
     ("callbacks.mine._target_=nowhere.Mine", "error: callbacks.mine._target_=nowhere.Mine: can't be imported"),
     ("seed=${nothing}", "seed=${nothing}: Interpolation key 'nothing' not found"),
 ]

@@ -23,7 +23,7 @@ from omegaconf.errors import InterpolationResolutionError
 
 from poslab.config.files import CLAIMS, CONFIGS
 from poslab.config.groups import names
-from poslab.config.nodes import given_settings
+from poslab.config.nodes import default_scheme, given_settings, known_settings
 from poslab.errors import UserError, suggestion
 
 
@@ -76,9 +76,11 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         return f"{group}={name}: unknown; {suggestion(name, sorted(there))}"
     if match := re.match(r"Could not override '([^']+)'", message):
         option, known = match[1], names()
-        of_group = [name for name in known if name.startswith(f"{option.partition('.')[0]}.")]
-        near = of_group or dict.fromkeys([*config_groups(), *(name for name in known if "." not in name)])
-        problem = f"unknown setting; {suggestion(option, near)}"
+        chosen = {group.replace("/", "."): group for group in config_groups()}  # model.norm as model/norm=NAME
+        of_group = [chosen.get(name, name) for name in known if name.startswith(f"{option.partition('.')[0]}.")]
+        valid = of_group or dict.fromkeys([*chosen.values(), *(name for name in known if "." not in name)])
+        elsewhere = [name for name in known_settings(given.get("pos", default_scheme())) if name not in valid]
+        problem = f"unknown setting; {suggestion(option, valid, elsewhere)}"
         if option.startswith("data.") and option in known:
             problem = "a text has this setting, a task doesn't"
         return f"{option}={given.get(option, '...')}: {problem}"
