@@ -98,8 +98,8 @@ _CALLED_ELSEWHERE = {
     "early_stopping_patience": "patience",
     "num_workers": "workers n_workers dataloader_num_workers",
     "batch_size": "bs batch micro_batch_size train_batch_size per_device_train_batch_size",
-    "context_length": "block_size seq_len seq_length sequence_length max_seq_len max_seq_length max_len max_length n_ctx "
-    "ctx ctx_len context context_size context_window n_positions max_position_embeddings window_size",
+    "context_length": "block_size seq_len seq_length sequence_length max_seq_len max_seq_length max_len max_length "
+    "n_ctx ctx ctx_len context context_size context_window n_positions max_position_embeddings window_size",
     "embed_dim": "n_embd n_embed d_model dim hidden_size hidden_dim emb_dim embedding_dim embd width model_dim",
     "num_layers": "n_layer n_layers layers depth num_hidden_layers n_blocks",
     "num_heads": "n_head n_heads heads nhead num_attention_heads",
@@ -125,7 +125,8 @@ _CALLED_ELSEWHERE = {
     "validation_share": "val_split val_share val_size valid_size val_fraction",
     "test_share": "test_split test_size",
     "logger": "loggers wandb use_wandb wandb_log report_to tracker",
-    "run_dir": "out out_dir output output_dir save_dir log_dir logdir default_root_dir run_name exp_name experiment_name",
+    "run_dir": "out out_dir output output_dir save_dir log_dir logdir default_root_dir run_name "
+    "exp_name experiment_name",
     "out": "output output_dir out_dir",
     "to": "out output output_dir out_dir",
     "resume": "ckpt ckpt_path checkpoint resume_from resume_from_checkpoint",
