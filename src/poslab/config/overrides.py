@@ -9,7 +9,6 @@ of Hydra's private parts.
 import re
 from argparse import Namespace
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -120,8 +119,9 @@ _SHOWING = ("-h", "--help", "--hydra-help", "--version", "--cfg", "--resolve", "
 _FLAGS = ("-m", "--multirun", "--config-dir", *_SHOWING)
 _MERGED = ("callbacks", "logger", "experiment", "debug")  # groups of which several options may be chosen
 _TEXT = "sample.prompt"  # always plain text
-# Plain text wherever Hydra can't read them.
-_PATHS = ("run_dir", "resume", "data.path", "data.cache_dir", "data.split", "data.document_separator")
+# Plain text, too, but for null and a ${name} in what Hydra could read.
+_PATHS = ("run_dir", "resume", "init_from", "data.path", "data.cache_dir", "data.split", "data.document_separator")
+_ONE_PER_SWEEP = ("run_dir", "resume")
 
 
 def parse_arguments(arguments: list[str]) -> Namespace:
@@ -147,15 +147,16 @@ def run_hydra(task: Callable[[DictConfig], Any], arguments: Namespace) -> None:
 
 
 def unquoted(override: str) -> str:
-    """Return what is typed for an override that Hydra was given, the text without its quotes."""
+    """Return what is typed for an override that Hydra was given, a text or path without its quotes."""
     if override.startswith("++"):  # of `with_any_part`
         return override.removeprefix("++")
-    name = override.partition("=")[0]
-    if name.lstrip("+") != _TEXT:
+    name, _, value = override.partition("=")
+    plain = name.lstrip("+")
+    if plain != _TEXT and (plain not in _PATHS or not value.startswith("'") or "${" in value):
         return override
     text = OverridesParser.create().parse_override(override).value()
-    plain = OmegaConf.to_container(OmegaConf.create({"value": text}), resolve=True)
-    return f"{name}={plain['value']}"  # type: ignore[index,call-overload]
+    container: Any = OmegaConf.to_container(OmegaConf.create({"value": text}), resolve=True)
+    return f"{name}={container['value']}"
 
 
 def _refuse(message: str) -> NoReturn:
@@ -163,14 +164,35 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _quoted(setting: str, sweeping: bool) -> str:
-    """Quote a text, and a path that Hydra can't read, or takes for several where one is meant."""
+    """Quote a text, and a path, which to Hydra may be a number, several values, or nothing that it can read. Quotes
+    that are typed around a path are Hydra's; with -m each of several paths is quoted."""
     name, _, value = setting.partition("=")
-    if name.lstrip("+") != _TEXT:
-        if name not in _PATHS:
+    plain = name.lstrip("+")
+    if plain == _TEXT:
+        return f"{name}={_in_quotes(_not_resolved(value))}"
+    if plain not in _PATHS or value == "null":
+        return setting
+    try:
+        override = OverridesParser.create().parse_override(setting)
+    except HydraException:
+        return f"{name}={_in_quotes(_not_resolved(value))}"
+    if sweeping and override.is_sweep_override() and plain not in _ONE_PER_SWEEP:
+        if not override.is_choice_sweep() or value.startswith("choice("):
             return setting
-        with suppress(HydraException):
-            several = OverridesParser.create().parse_override(setting).is_sweep_override()
-            if not several or (sweeping and name.startswith("data.")):
-                return setting
-    escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)  # or OmegaConf would look for the value of ${name}
-    return f"{name}={QuotedString(escaped, Quote.single).with_quotes()}"
+        # Hydra has read it, so the quotes among the values are in pairs.
+        each = re.findall(r"""(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^,])+""", value)
+        return f"{name}={','.join(one if one.strip()[0] in _QUOTES else _in_quotes(one.strip()) for one in each)}"
+    in_quotes = not override.is_sweep_override() and override.get_value_element_as_str()[0] in _QUOTES
+    return setting if in_quotes else f"{name}={_in_quotes(value)}"
+
+
+_QUOTES = "'\""
+
+
+def _in_quotes(text: str) -> str:
+    return str(QuotedString(text, Quote.single).with_quotes())
+
+
+def _not_resolved(text: str) -> str:
+    """Return a text so that OmegaConf doesn't look for the value of ${name} in it."""
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
