@@ -21,6 +21,7 @@ def prepare() -> None:
     if sys.flags.optimize:  # by which docstrings, which --help shows, or checks are lost
         raise UserError("PYTHONOPTIMIZE, or python -O: removes checks that poslab needs; unset it")
     require_launcher()
+    os.environ.pop("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", None)  # once set against errors of a protobuf of old
     os.environ["MPLBACKEND"] = "agg"  # because a notebook's isn't there in other processes, and no window is opened
     # A thread that waits spins, by default 300,000 times with GNU's OpenMP, so two trainings of two threads each on two
     # cores slow each other to an eighth. After 3,000 spins each of the two trains at 617 instead of 163 tokens/s, and
@@ -47,7 +48,7 @@ def blamed(error: Exception) -> str | None:
     """Return the line that tells what to change, if a library has raised an error for something around the command:
     a variable, whose value its message has; a module in the current folder that is no library's; a warning that is made
     an error. None for any other error."""
-    words = first_line(error)
+    words = first_line(error)[:200]
     if isinstance(error, Warning) and sys.warnoptions:
         return f"PYTHONWARNINGS={','.join(sys.warnoptions)}: makes an error of a library's warning; unset it ({words})"
     if (file := _in_place_of_a_library(error)) is not None:
@@ -55,11 +56,15 @@ def blamed(error: Exception) -> str | None:
     frames = traceback.extract_tb(error.__traceback__)
     if not frames or not _installed(frames[-1].filename):
         return None
+    found: dict[str, list[str]] = {}
     for name, value in os.environ.items():
         whole = rf"(?<![\w./-]){re.escape(value)}(?![\w./-])"  # so that a path within it is no such folder's fault
         if _READ.match(name) and len(value) > 2 and re.search(whole, words):
-            return f"{name}={value}: a library can't use it; unset it ({words})"
-    return None
+            found.setdefault(value, []).append(name)
+    if not found:
+        return None
+    value, names = next(iter(found.items()))
+    return f"{' or '.join(names)}={value}: a library can't use it; unset it ({words})"
 
 
 def _in_place_of_a_library(error: Exception) -> str | None:
