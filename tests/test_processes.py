@@ -37,7 +37,7 @@ LEFT_BEHIND = {
     "NODE_RANK=1": "NODE_RANK=1: left behind by a launcher, as there is no MASTER_ADDR; unset NODE_RANK",
     "NODE_RANK=abc": "NODE_RANK=abc: left behind by a launcher, which is no number; unset NODE_RANK",
     "LOCAL_RANK=": "LOCAL_RANK=: left behind by a launcher, which is no number; unset LOCAL_RANK",
-    "TORCHELASTIC_RUN_ID=x": "TORCHELASTIC_RUN_ID=x: left behind by a launcher, as there is no RANK; unset TORCHELASTIC_",
+    "TORCHELASTIC_RUN_ID=x": "TORCHELASTIC_RUN_ID=x: left behind by a launcher, as there is no RANK; unset TORCH",
     "SLURM_NTASKS=abc": "SLURM_NTASKS=abc: left behind by a launcher, which is no number; unset SLURM_NTASKS",
     "SLURM_PROCID=3": "SLURM_PROCID=3: left behind by a launcher, as there is no SLURM_NTASKS; unset SLURM_PROCID",
     "SLURM_PROCID=3 SLURM_NTASKS=1": "SLURM_PROCID=3: left behind by a launcher, as SLURM_NTASKS=1; unset SLURM_PROCID",

@@ -22,7 +22,9 @@ def prepare() -> None:
         raise UserError("PYTHONOPTIMIZE, or python -O: removes checks that poslab needs; unset it")
     require_launcher()
     os.environ.pop("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", None)  # once set against errors of a protobuf of old
-    os.environ["MPLBACKEND"] = "agg"  # because a notebook's isn't there in other processes, and no window is opened
+    # Pictures are files and look the same everywhere: a notebook's backend isn't there in other processes, and a
+    # matplotlibrc may ask for LaTeX, which may be missing.
+    os.environ |= {"MPLBACKEND": "agg", "MATPLOTLIBRC": os.devnull}
     # A thread that waits spins, by default 300,000 times with GNU's OpenMP, so two trainings of two threads each on two
     # cores slow each other to an eighth. After 3,000 spins each of the two trains at 617 instead of 163 tokens/s, and
     # one alone as fast as before (AMD EPYC: 1,374 and 1,364 tokens/s).

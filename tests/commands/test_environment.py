@@ -14,7 +14,7 @@ from runs_to_resume import TINY
 from poslab.environment import blamed, prepare
 from poslab.errors import UserError
 
-TRAIN = (*TINY, "trainer=cpu", "trainer.max_steps=2", "trainer.max_epochs=null", "sample.pictures=last", "run_dir=run")
+TRAIN = (*TINY, "trainer=cpu", "trainer.max_steps=2", "trainer.max_epochs=null", "run_dir=run")
 # Read while a run is made; with what one line says, or nothing where it trains.
 AT_THE_START = {
     "WORLD_SIZE=4 MASTER_ADDR=10.255.0.1 MASTER_PORT=29500": "",
@@ -22,7 +22,7 @@ AT_THE_START = {
     "RANK=1 WORLD_SIZE=2": "RANK=1: left behind",
     "TORCHELASTIC_RUN_ID=x": "TORCHELASTIC_RUN_ID=x: left behind",
     "SLURM_NTASKS=4 SLURM_JOB_ID=5 SLURM_NODELIST=n1 SLURM_JOB_NAME=x": "",
-    "LSB_JOBID=1 LSB_DJOB_RANKFILE=/nowhere JSM_NAMESPACE_SIZE=1 JSM_NAMESPACE_LOCAL_RANK=0": "RANKFILE=/nowhere: a libr",
+    "LSB_JOBID=1 LSB_DJOB_RANKFILE=/nowhere JSM_NAMESPACE_SIZE=1 JSM_NAMESPACE_LOCAL_RANK=0": "RANKFILE=/nowhere: ",
     "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 PMI_RANK=2": "",
     "PL_TRAINER_DEVICES=2 PL_TRAINER_MAX_EPOCHS=abc PL_GLOBAL_SEED=abc": "",
     "HOME=/nowhere TMPDIR=/nowhere XDG_CACHE_HOME=/proc/nowhere": "",
@@ -58,11 +58,12 @@ AT_IMPORT = [
     (
         "TORCH_COMPILE_DEBUG=abc",
         {},
-        "error: TORCH_COMPILE_DEBUG=abc: a library can't use it; unset it (invalid literal",
+        "error: TORCH_COMPILE_DEBUG=abc: a library can't use it; unset it (invalid",
     ),
     ("PYTHONOPTIMIZE=2", {}, "error: PYTHONOPTIMIZE, or python -O: removes checks that poslab needs; unset it"),
     ("", {f"{name}.py": "x=1" for name in ("random", "tokenize", "tensorboard", "torch", "yaml", "logging")}, ""),
     ("", {"conf/config.yaml": "a: 1", ".hydra/config.yaml": "a: 1", "hydra": "", "matplotlibrc": "backend: mine"}, ""),
+    ("MATPLOTLIBRC=usetex", {"usetex": "text.usetex: true"}, ""),
 ]
 
 

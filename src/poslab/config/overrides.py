@@ -181,12 +181,12 @@ def _quoted(setting: str, sweeping: bool) -> str:
             return setting
         # Hydra has read it, so the quotes among the values are in pairs.
         each = re.findall(r"""(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^,])+""", value)
-        return f"{name}={','.join(one if one.strip()[0] in _QUOTES else _in_quotes(one.strip()) for one in each)}"
-    in_quotes = not override.is_sweep_override() and override.get_value_element_as_str()[0] in _QUOTES
+        return f"{name}={','.join(one if one.strip().startswith(_QUOTES) else _in_quotes(one.strip()) for one in each)}"
+    in_quotes = not override.is_sweep_override() and override.get_value_element_as_str().startswith(_QUOTES)
     return setting if in_quotes else f"{name}={_in_quotes(value)}"
 
 
-_QUOTES = "'\""
+_QUOTES = ("'", '"')
 
 
 def _in_quotes(text: str) -> str:
