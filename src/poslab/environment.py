@@ -74,7 +74,7 @@ def _in_place_of_a_library(error: Exception) -> str | None:
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     files += [error.path] if isinstance(error, ImportError) and error.path else []
     module = getattr(error, "obj", None)  # of an AttributeError
-    files += [module.__file__] if hasattr(module, "__file__") and module.__file__ else []
+    files += [str(getattr(module, "__file__", None) or "")]
     for importer, file in pairwise(files):
         if _installed(importer) and Path(file).parent == Path.cwd():
             return Path(file).name
