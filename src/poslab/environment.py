@@ -11,7 +11,7 @@ import traceback
 from itertools import pairwise
 from pathlib import Path
 
-from poslab.errors import UserError, first_line
+from poslab.errors import UserError
 from poslab.processes import require_launcher
 
 
@@ -50,7 +50,7 @@ def blamed(error: Exception) -> str | None:
     """Return the line that tells what to change, if a library has raised an error for something around the command:
     a variable, whose value its message has; a module in the current folder that is no library's; a warning that is made
     an error. None for any other error."""
-    words = first_line(error)[:200]
+    words = " ".join(str(error).split())[:200] or type(error).__name__
     if isinstance(error, Warning) and sys.warnoptions:
         return f"PYTHONWARNINGS={','.join(sys.warnoptions)}: makes an error of a library's warning; unset it ({words})"
     if (file := _in_place_of_a_library(error)) is not None:
