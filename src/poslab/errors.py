@@ -1,8 +1,10 @@
 """Errors for the user: one line, no traceback, and an exit code of their own."""
 
 import difflib
+import operator
+import re
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,14 +73,126 @@ def require_one_of(choices: Iterable[Any], **settings: Any) -> None:
             raise SettingError(option, value, f"unknown; {suggestion(str(value), map(str, known))}")
 
 
-def suggestion(name: str, choices: Iterable[str]) -> str:
-    """Suggest names for one that is none of the choices: "did you mean mini? valid: gpt2, mini"."""
+# By the last part of a setting's name, what other projects call it: nanoGPT, litgpt, transformers, Lightning, and the
+# commands of poslab among each other. Underscores and capitals don't count.
+_CALLED_ELSEWHERE = {
+    "learning_rate": "lr max_lr base_lr peak_lr",
+    "weight_decay": "wd decay",
+    "betas": "beta beta1 beta2 adam_betas",
+    "eps": "epsilon adam_epsilon",
+    "optim": "optimizer optimiser opt",
+    "schedule": "scheduler lr_scheduler lr_schedule lr_scheduler_type decay_lr",
+    "warmup_share": "warmup warmup_steps warmup_iters warmup_ratio num_warmup_steps",
+    "final_share": "min_lr lr_min eta_min",
+    "max_epochs": "epochs epoch num_epochs n_epochs num_train_epochs",
+    "max_steps": "steps iters max_iters num_steps n_steps train_steps total_steps max_iterations iterations",
+    "accumulate_grad_batches": "gradient_accumulation_steps grad_accum grad_accum_steps accumulation_steps",
+    "gradient_clip_val": "grad_clip clip clip_grad clip_grad_norm max_grad_norm gradient_clipping max_norm",
+    "precision": "dtype amp fp16 bf16 mixed_precision",
+    "accelerator": "device",
+    "devices": "gpus gpu n_gpus num_gpus ngpu",
+    "log_every_n_steps": "log_interval logging_steps log_every",
+    "val_check_interval": "eval_interval eval_steps eval_every val_interval val_every",
+    "limit_val_batches": "eval_iters val_batches",
+    "checkpoint_every_n_steps": "save_steps save_interval save_every checkpoint_interval",
+    "early_stopping_patience": "patience",
+    "num_workers": "workers n_workers dataloader_num_workers",
+    "batch_size": "bs batch micro_batch_size train_batch_size per_device_train_batch_size",
+    "context_length": "block_size seq_len seq_length sequence_length max_seq_len max_seq_length max_len max_length "
+    "n_ctx ctx ctx_len context context_size context_window n_positions max_position_embeddings window_size",
+    "embed_dim": "n_embd n_embed d_model dim hidden_size hidden_dim emb_dim embedding_dim embd width model_dim",
+    "num_layers": "n_layer n_layers layers depth num_hidden_layers n_blocks",
+    "num_heads": "n_head n_heads heads nhead num_attention_heads",
+    "num_kv_heads": "n_kv_head n_kv_heads num_key_value_heads kv_heads n_query_groups",
+    "mlp": "activation act activation_function hidden_act ffn feed_forward",
+    "norm": "norm_type normalization layer_norm rmsnorm",
+    "biases": "bias use_bias",
+    "tied": "tie tie_weights tie_word_embeddings weight_tying tie_embeddings",
+    "dropout": "dropout_p dropout_rate drop p_drop resid_pdrop embd_pdrop attn_pdrop hidden_dropout_prob",
+    "window": "sliding_window attention_window",
+    "init_std": "initializer_range std",
+    "attention_backend": "attn_implementation attention_implementation flash flash_attention backend",
+    "compile": "torch_compile compile_model",
+    "pos": "position positions positional_encoding position_encoding position_embedding position_embedding_type "
+    "pos_encoding pos_emb pos_embed pe scheme",
+    "base": "theta",
+    "data": "dataset dataset_name task",
+    "path": "file filename data_dir data_file train_file text_file dataset_path input input_file",
+    "data_path": "path file text_file dataset",
+    "encoding": "tokenizer",
+    "vocabulary": "vocab",
+    "column": "text_column text_field field",
+    "validation_share": "val_split val_share val_size valid_size val_fraction",
+    "test_share": "test_split test_size",
+    "logger": "loggers wandb use_wandb wandb_log report_to tracker",
+    "run_dir": "out out_dir output output_dir save_dir log_dir logdir default_root_dir run_name "
+    "exp_name experiment_name",
+    "out": "output output_dir out_dir",
+    "to": "out output output_dir out_dir",
+    "resume": "ckpt ckpt_path checkpoint resume_from resume_from_checkpoint",
+    "ckpt": "checkpoint ckpt_path run runs run_dir model model_path resume",
+    "init_from": "pretrained weights load_from model_path",
+    "runs": "run run_dir ckpt folder folders results",
+    "seed": "random_seed manual_seed rng",
+    "threads": "cpus num_threads n_threads cores",
+    "new_tokens": "max_new_tokens max_tokens num_tokens",
+    "max_new_tokens": "new_tokens max_tokens num_tokens n_tokens tokens",
+    "temperature": "temp",
+    "samples": "num_samples n_samples num_return_sequences",
+    "prompt": "text start",
+    "sentence": "text prompt",
+    "lengths": "length",
+}
+
+
+def _plain(name: str) -> str:
+    """model.num_layers, NumLayers -> numlayers; model/norm -> norm."""
+    return re.split(r"[./]", name)[-1].replace("_", "").replace("-", "").lower()
+
+
+_OWN_NAMES: dict[str, set[str]] = {}
+for _own, _names in _CALLED_ELSEWHERE.items():
+    for _name in _names.split():
+        _OWN_NAMES.setdefault(_plain(_name), set()).add(_plain(_own))
+
+
+def suggestion(name: str, choices: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
+    """Suggest names for one that is none of the choices: "did you mean mini? valid: gpt2, mini".
+
+    elsewhere: names that are suggested, but not listed: settings of other groups. Of dotted names the last parts are
+    compared. An exact one comes first, wherever it is, then what other projects mean by the name, then what begins with
+    it, or is spelled like it.
+    """
     known = list(choices)
     if not known:
         return "there are none here"
-    near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+    near = _meant(_plain(name), known, list(elsewhere))
     question = f"did you mean {' or '.join(near)}? " if near else ""
     return f"{question}valid: {', '.join(known)}"
+
+
+def _meant(typed: str, *pools: list[str]) -> list[str]:
+    """Return the one or two names that are meant, of the first pool that has any; none where many might be."""
+
+    def found(is_meant: Callable[[str], bool]) -> list[str]:
+        return next(filter(None, ([name for name in pool if is_meant(_plain(name))] for pool in pools)), [])
+
+    own = _OWN_NAMES.get(typed, set())
+    if known := list(dict.fromkeys([*found(lambda last: last == typed), *found(lambda last: last in own)])):
+        return known[:2]
+    begun = found(lambda last: len(typed) > 2 and last.startswith(typed))
+    if 0 < len(begun) < 3:
+        return begun
+    likeness = {last: _likeness(typed, last) for pool in pools for last in map(_plain, pool)}
+    best = max(likeness.values(), default=0)
+    return found(lambda last: likeness[last] == best >= 0.8)[:2]
+
+
+def _likeness(typed: str, last: str) -> float:
+    """Return how alike two names are, from 0 to 1; those with one other letter, or in another order, are very much."""
+    if (len(typed) == len(last) and sum(map(operator.ne, typed, last)) < 2) or sorted(typed) == sorted(last):
+        return 0.9
+    return difflib.SequenceMatcher(None, typed, last).ratio()
 
 
 def first_line(error: Exception) -> str:

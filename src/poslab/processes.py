@@ -6,11 +6,41 @@ Rank zero prints and writes. Before there is a trainer, which knows, the environ
 import os
 import sys
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
-from poslab.errors import SettingError
+from poslab.errors import SettingError, UserError
 
 _VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID")  # of torchrun, Lightning and srun, in the order that Lightning has
+
+
+# Variables of launchers, each with what stands beside it wherever one has set it; numbers above 0 all but the first.
+_BESIDE = {
+    "TORCHELASTIC_RUN_ID": ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    "RANK": ("TORCHELASTIC_RUN_ID",),
+    "LOCAL_RANK": ("WORLD_SIZE", "MASTER_ADDR"),
+    "NODE_RANK": ("MASTER_ADDR",),
+    "SLURM_PROCID": ("SLURM_NTASKS",),
+}
+_NUMBERS = (*[*_BESIDE][1:], "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS", "SLURM_NNODES")
+
+
+def require_launcher() -> None:
+    """Raise UserError for variables that a launcher has left behind: a process that took itself for another than the
+    first would train, and neither print nor write."""
+    for name in _NUMBERS:
+        if not os.environ.get(name, "0").isdecimal():
+            _left_behind(name, "which is no number")
+    for name, beside in _BESIDE.items():
+        missing = [other for other in beside if other not in os.environ]
+        if os.environ.get(name, "0") != "0" and missing:
+            _left_behind(name, f"as there is no {missing[0]}")
+    if os.environ.get("SLURM_PROCID", "0") != "0" and os.environ["SLURM_NTASKS"] == "1":
+        _left_behind("SLURM_PROCID", "as SLURM_NTASKS=1")
+
+
+def _left_behind(name: str, why: str) -> NoReturn:
+    value = os.environ.pop(name)  # or the line would be left to the first process
+    raise UserError(f"{name}={value}: left behind by a launcher, {why}; unset {name}")
 
 
 def rank() -> int:

@@ -57,10 +57,9 @@ VALUES = [
     ("data=copy data.test_lengths=[70]", "data.vocabulary=64: lines of 70 different symbols need at least as"),
     ("data=copy model.context_length=40", "data.max_length=30: needs 62 positions, more than model.context_"),
     ("data=recall evaluation.lengths=[64]", "evaluation.lengths=[64]: are lengths of windows over a text"),
-    ("data=recall monitor=accuracy_depth_min", "monitor=accuracy_depth_min: unknown; did you mean accuracy? valid: lo"),
+    ("data=recall monitor=accuracy_depth_min", "monitor=accuracy_depth_min: unknown; valid: loss, exact, accuracy"),
     ("monitor=exact", "error: monitor=exact: unknown; valid: loss, perplexity"),
     ("data=parity data._target_=math.sqrt", "data._target_=math.sqrt: must be derived from poslab.tasks.Task"),
-    ("optim.lr=1e-3", "optim.lr=0.001: unknown setting; did you mean learning_rate?"),
     ("callbacks.mine._target_=nowhere.Mine", "error: callbacks.mine._target_=nowhere.Mine: can't be imported"),
     ("seed=${nothing}", "seed=${nothing}: Interpolation key 'nothing' not found"),
 ]

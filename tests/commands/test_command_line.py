@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from common import composed
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -60,17 +61,52 @@ def test_any_text_arrives_as_it_was_typed(text: str) -> None:
         assert unquoted(argument) == f"sample.prompt={text}"
 
 
-@pytest.mark.parametrize("path", ["plain/path.txt", "my, run", "ü", "it's 50 % (new) [x] {y} #1 a=b \\ ${z}"])
+ODD_PATHS = [
+    "plain/path.txt", "my, run", "ü", "it's 50 % (new) [x] {y} #1 a=b \\ ${z}", "20241126_0830", "1.10", "12e5", "007",
+    "1_000", "-5", "-x", "true", "No", "None", "Null", "nan", ".5", "[a,b]", "a,b", "{a: b}", "a=b", "~/x", "~", "x/",
+    " padded ", "C:\\Users\\x", "\\", "100%", "a:b", "$HOME", "glob*.txt", "choice(a)", "a\\,b", 'say "x"', "漢字 😀",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ODD_PATHS)
 def test_paths_are_taken_as_they_are_typed(path: str) -> None:
     assert parse_line(EvaluateConfig, [f"ckpt={path}"]).ckpt == path
-    assert composed(*parse_arguments([f"data.path={path}"]).overrides).data.path == path
+    typed = [f"{name}={path}" for name in ("run_dir", "resume", "init_from", "data.path")]
+    for of_sweep in ([], ["-m"]) if "," not in path and "(" not in path else ([],):
+        arguments = parse_arguments([*typed, *of_sweep]).overrides
+        config = composed(*arguments)
+        assert [config.run_dir, config.resume, config.init_from, config.data.path] == [path] * 4
+        assert [*map(unquoted, arguments)] == typed or "${" in path
+
+
+def test_null_is_no_path() -> None:
+    config = composed(*parse_arguments(["run_dir=null", "resume=null", "init_from=null"]).overrides)
+    assert config.run_dir is config.resume is config.init_from is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "each"),
+    [
+        ("2024_11,1.10,true", ["'2024_11'", "'1.10'", "'true'"]),
+        ("a b, c", ["'a b'", "'c'"]),
+        ("'a,b',c", ["'a,b'", "'c'"]),
+        ("runs/x-seed${seed},y", ["'runs/x-seed${seed}'", "'y'"]),
+    ],
+)
+def test_each_path_of_a_sweep_is_text(typed: str, each: list[str]) -> None:
+    for name in ("data.path", "init_from"):
+        (argument,) = parse_arguments([f"{name}={typed}", "-m"]).overrides
+        (override,) = OverridesParser.create().parse_overrides([argument])
+        assert [*override.sweep_string_iterator()] == each
+    (argument,) = parse_arguments([f"run_dir={typed}", "-m"]).overrides  # one folder for all runs
+    assert not OverridesParser.create().parse_override(argument).is_sweep_override()
 
 
 def test_quotes_are_part_of_a_path_but_where_hydra_takes_them() -> None:
     assert parse_line(EvaluateConfig, ["ckpt='mine'"]).ckpt == "'mine'"
-    quoted = "data.path='in Hydra quotes, as ever'"
-    assert composed(*parse_arguments([quoted]).overrides).data.path == "in Hydra quotes, as ever"
-    assert unquoted(quoted) == quoted
+    (quoted,) = parse_arguments(["data.path='in Hydra quotes, as ever'"]).overrides
+    assert composed(quoted).data.path == "in Hydra quotes, as ever"
+    assert unquoted(quoted) == "data.path=in Hydra quotes, as ever"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +155,7 @@ def test_what_a_line_can_not_say(line: list[str], problem: str) -> None:
     ("typed", "overrides"),
     [
         (["seed=1", "--cfg", "job"], ["seed=1"]),
-        (["-m", "data.path=a.txt,b.txt"], ["data.path=a.txt,b.txt"]),  # several are several
+        (["-m", "data.path=a.txt,b.txt"], ["data.path='a.txt','b.txt'"]),  # several are several
         (["-m", "run_dir=a,b"], ["run_dir='a,b'"]),  # a sweep has one folder
         (["-m", "data.path=a(b.txt"], ["data.path='a(b.txt'"]),
         (["pos=a,b", "-m", "pos.size=4"], ["pos=a,b", "++pos.size=4"]),  # whatever the default has

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import random
 import shutil
 import time
@@ -52,6 +53,16 @@ def test_what_is_empty_is_no_document_and_one_is_cut_as_a_text_is(gpt2: tiktoken
     (tmp_path / "c.jsonl").write_bytes(as_lines([text]))
     loaded = load_corpus(str(tmp_path / "c.jsonl"), gpt2, tmp_path / "cache")
     assert [*loaded.train.tolist(), -1, *loaded.validation.tolist()] == [*(of := gpt2.encode(text))[:9], -1, *of[9:]]
+
+
+def test_lines_of_json_by_any_name(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    lines, loaded = as_lines(DOCUMENTS), []
+    for ending in ("json", "jsonl", "ndjson", "jsonlines", "ldjson", "jl", "JSONL", "json.gz", "jsonl.gz", "jsonl.xz"):
+        packed = {".gz": gzip.compress, ".xz": lzma.compress}.get(ending[-3:], bytes)(lines)
+        (tmp_path / f"c.{ending}").write_bytes(packed)
+        loaded.append(load_corpus(str(tmp_path / f"c.{ending}"), gpt2, tmp_path / "cache"))
+    assert {corpus.documents for corpus in loaded} == {len(DOCUMENTS)}
+    assert all(corpus.train.equal(loaded[0].train) for corpus in loaded)
 
 
 def test_documents_by_characters_and_bytes(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiktoken_ext import openai_public
 
+from poslab.config.corpora import check_corpus
 from poslab.config.schema import DataConfig
 from poslab.data import text as text_files
 from poslab.data.corpus import corpus_of, load_corpus
@@ -160,8 +161,24 @@ def test_nanogpt_s_folder_has_two_parts(gpt2: tiktoken.Encoding, tmp_path: Path)
     alone = load_corpus(str(tmp_path / "train.bin"), gpt2, tmp_path / "cache", dtype="uint16")
     assert (alone.train.tolist(), alone.validation.tolist()) == ([*range(90)], [*range(90, 100)])
     (tmp_path / "meta.pkl").write_bytes(b"")
-    with pytest.raises(SettingError, match=r"val.bin has ids of its own characters, not tokens of gpt2: name its text"):
-        load_corpus(str(tmp_path / "val.bin"), gpt2, tmp_path / "cache", dtype="uint16")
+    problem = r"val.bin has ids of its own characters, listed in meta.pkl, .*: name its text with data.encoding=charac"
+    with pytest.raises(SettingError, match=problem):
+        load_corpus(str(tmp_path / "val.bin"), gpt2, tmp_path / "cache")
+    (tmp_path / "input.txt").write_text("text")
+    for encoding in ("gpt2", "characters"):
+        with pytest.raises(SettingError, match=r"name its text, .*input.txt, with data.encoding=characters"):
+            check_corpus(str(tmp_path / "train.bin"), encoding)
+
+
+@pytest.mark.parametrize(("name", "advice"), [("a", ".jsonl"), ("a.txt", ".jsonl"), ("a.txt.gz", ".jsonl.gz")])
+def test_lines_of_json_in_a_text_are_told(
+    name: str, advice: str, gpt2: tiktoken.Encoding, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = b'{"text": "a story"}\n' * 9
+    (tmp_path / name).write_bytes(gzip.compress(lines) if name.endswith(".gz") else lines)
+    load_corpus(str(tmp_path / name), gpt2, tmp_path / "cache")
+    told = f"{name} has lines of JSON, read as ordinary text; as a {advice} they would be documents\n"
+    assert capsys.readouterr().out.endswith(told)
 
 
 WIDE = np.random.default_rng(1).integers(50257, size=1000, dtype="<u4")
@@ -171,6 +188,9 @@ BAD = {
     "latin1": ("c.txt", "déjà vu".encode("latin1"), r"c\.txt is not UTF-8 text \(byte 0xe9\)"),
     "utf16": ("c.txt", "text".encode("utf-16"), r"c\.txt is not UTF-8 text \(byte 0xff\)"),
     "binary": ("c.txt", b"\x00\x01text", r"c\.txt is not a text, it contains null bytes"),
+    "gz in secret": ("c.txt", gzip.compress(b"text"), r"c\.txt is compressed \(gz\): unpack it .* such as c\.txt\.gz"),
+    "tar": ("c.tar.gz", gzip.compress(b"text"), r"c\.tar\.gz is an archive: unpack it first"),
+    "zip": ("c.zip", b"PK\3\4" + bytes(9), r"c\.zip is an archive: unpack it first"),
     "cut gz": ("c.txt.gz", gzip.compress(b"text" * 99)[:-9], r"c\.txt\.gz can't be read: Compressed file ended"),
     "beyond": ("c.bin", np.array([5, 50257], "<u2"), r"c\.bin has the token 50,257 at position 1; gpt2 has 50,257: "),
     "wider": ("c.bin", WIDE, r"data\.dtype=uint16: every other token of .*c\.bin would be 0"),

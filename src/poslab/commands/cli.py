@@ -1,7 +1,6 @@
 """Program `poslab` and its commands, each of which is a script, too; a user's error is one line on stderr."""
 
 import errno
-import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import NoReturn, TypeVar
 import poslab
 from poslab.config import scripts
 from poslab.config.command_line import NAME, as_called, command_line, help_text, parse_line
+from poslab.environment import blamed, prepare
 from poslab.errors import UserError, suggestion
 from poslab.processes import rank
 from poslab.signals import Interrupted, raise_on_signals
@@ -67,17 +67,9 @@ def main(command: str | None = None) -> None:
 
 def run_program(run: Callable[[list[str]], None], arguments: list[str]) -> None:
     """Prepare the process of a command and run it, with a user's errors in one line."""
-    # Torch reads this when it is loaded. A thread that waits spins, by default 300,000 times with GNU's OpenMP, so two
-    # trainings of two threads each on two cores slow each other to an eighth. After 3,000 spins each of the two trains
-    # at 617 instead of 163 tokens/s, and one alone as fast as before (AMD EPYC: 1,374 and 1,364 tokens/s).
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "3000")
-    sys.path.append(os.getcwd())  # pos._target_=my_file.MyScheme finds my_file.py where the command is given
-    for stream in (sys.stdout, sys.stderr):  # a model may write characters that the terminal doesn't have
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
     raise_on_signals()
     with one_line_errors():
+        prepare()
         run(arguments)
 
 
@@ -113,6 +105,8 @@ def one_line_errors() -> Iterator[None]:
             _end(f"error: {error}", error.exit_code)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _end(f"error: nothing more can be written: {error.strerror}", 1)
+        if words := blamed(error):
+            _end(f"error: {words}", UserError.exit_code)
         raise
 
 

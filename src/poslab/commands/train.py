@@ -20,6 +20,7 @@ from poslab.config.command_line import as_called
 from poslab.config.files import CONFIGS
 from poslab.config.nodes import chosen, given_of, require_known
 from poslab.config.overrides import config_groups, explain, parse_arguments, run_hydra, scheme_name, unquoted
+from poslab.environment import blamed
 from poslab.errors import UserError
 from poslab.processes import quiet_other_processes
 
@@ -71,7 +72,7 @@ def _in_users_words(typed: list[str]) -> Iterator[None]:
     except UserError:
         raise
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
-        raise UserError(explain(error, typed)) from error
+        raise UserError(blamed(error) or explain(error, typed)) from error
 
 
 def _composed(arguments: Namespace) -> tuple[DictConfig, DictConfig]:

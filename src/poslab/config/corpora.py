@@ -18,8 +18,10 @@ from poslab.config.files import file_sha256, joined_sha256
 from poslab.errors import SettingError, first_line, suggestion
 
 HUB = "hf://"  # begins the path of a data set on the Hugging Face Hub, hf://owner/name
-_ENDING = re.compile(r"\.(txt|jsonl?|ndjson|csv|tsv|parquet|arrow|bin)(?:\.(gz|bz2|xz|zst))?$", re.IGNORECASE)
-_FORMATS = {"jsonl": "json", "ndjson": "json", "tsv": "csv"}  # of endings that are not called as their format
+_JSON_LINES = ("jsonl", "jl", "jsonlines", "ndjson", "ldjson")
+_KNOWN = "|".join(("txt", "json", *_JSON_LINES, "csv", "tsv", "parquet", "arrow", "bin"))
+_ENDING = re.compile(rf"\.({_KNOWN})(?:\.(gz|bz2|xz|zst))?$", re.IGNORECASE)
+_FORMATS = {"tsv": "csv"} | dict.fromkeys(_JSON_LINES, "json")  # of endings that are not called as their format
 _ABOUT = ("config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")  # no data
 _STATE, _DICT = "state.json", "dataset_dict.json"  # in a folder that save_to_disk wrote, and in one of several splits
 
@@ -78,12 +80,24 @@ def check_corpus(path: str, encoding: str, **settings: str | None) -> None:
     for option, value in settings.items():
         if value not in (None, "text") and not allowed.get(option, found == "repository"):
             raise SettingError(option, value, f"is for {of[option]}; {path} holds {found}")
+    for file in find_files(path) if found == "bin" else ():
+        refuse_own_characters(path, file)
     if found == "bin" and encoding == "characters":
         raise SettingError("encoding", encoding, f"{path} holds tokens: name the encoding that made them, such as gpt2")
     compressed = {compression_of(file) for file in ([] if path.startswith(HUB) else find_files(path))}
     for library, needed in {"datasets": documents, "zstandard": "zst" in compressed}.items():
         if needed and find_spec(library) is None:
             raise SettingError("path", path, f'needs {library}: python -m pip install "poslab[corpora]"')
+
+
+def refuse_own_characters(path: str, file: Path) -> None:
+    """Raise SettingError for a .bin with a meta.pkl beside it: nanoGPT's ids of characters, whose names stand there. It
+    is not read, because a pickle can run any code."""
+    if file.with_name("meta.pkl").exists():
+        text = file.with_name("input.txt")
+        named = f"name its text, {text}," if text.exists() else "name its text"
+        problem = f"{file} has ids of its own characters, listed in meta.pkl, and no encoding's tokens"
+        raise SettingError("path", path, f"{problem}: {named} with data.encoding=characters")
 
 
 def _is_repository(folder: Path) -> bool:

@@ -11,7 +11,7 @@ import dataclasses
 import importlib
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -112,12 +112,18 @@ _FLAGS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 _CONVERTED_FROM = {int: (int, str), float: (float, int, str), str: (str, int, float, bool)}
 
 
-def typed(schema: type[Schema], values: Any, group: str, parsers: Mapping[type, Parser] | None = None) -> Schema:
+def typed(
+    schema: type[Schema],
+    values: Any,
+    group: str,
+    parsers: Mapping[type, Parser] | None = None,
+    elsewhere: Callable[[], Iterable[str]] = tuple,
+) -> Schema:
     """Return an instance of the dataclass, every value converted to the type of its field.
 
     group: what stands before the settings' names in messages. parsers: by type, what makes a field of that type
-    of a plain value and the setting's name. Raises SettingError for the first setting that is unknown, missing, of the
-    wrong type or outside its limits.
+    of a plain value and the setting's name. elsewhere: gives the names of settings of other groups, which may be meant.
+    Raises SettingError for the first setting that is unknown, missing, of the wrong type or outside its limits.
     """
     prefix, parsers = f"{group}." if group else "", parsers or {}
     fields = {field.name: field for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
@@ -133,7 +139,8 @@ def typed(schema: type[Schema], values: Any, group: str, parsers: Mapping[type, 
     arguments: dict[str, Any] = {}
     for name, value in values.items():
         if name not in hints:
-            raise UnknownSetting(f"{prefix}{name}", value, f"unknown setting; {suggestion(name, hints)}")
+            others = [other for other in elsewhere() if not other.startswith(prefix)]
+            raise UnknownSetting(f"{prefix}{name}", value, f"unknown setting; {suggestion(name, hints, others)}")
         if value != "???":  # a mandatory value that nobody gave
             arguments[name] = _converted(value, hints[name], f"{prefix}{name}", parsers)
     for name, field in sorted(fields.items()):

@@ -38,6 +38,28 @@ def default_option(group: str) -> str:
     return str(next(default[group] for default in OmegaConf.load(CONFIGS / "train.yaml").defaults if group in default))
 
 
+@cache
+def options_of(group: str) -> list[str]:
+    """Return the settings of all options of a group, but the class."""
+    nodes = [OmegaConf.load(yaml) for yaml in sorted(CONFIGS.glob(f"{group}/*.yaml"))]
+    return sorted({str(name) for node in nodes for name in node} - {TARGET, "defaults"})
+
+
+@cache
+def known_settings(pos: str = "") -> list[str]:
+    """Return the groups and settings of train by their names on its command line, as they stand in configs/; of a
+    position scheme those of the option `pos`."""
+    main: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / "train.yaml"))
+    groups = [name for default in main.pop("defaults") if isinstance(default, dict) for name in default]
+    groups = [name for name in groups if not name.startswith("override ")]
+    del main["hydra"]
+    parts = [folder.relative_to(CONFIGS).as_posix() for folder in sorted(CONFIGS.glob("model/*/"))]
+    single = [group for group in groups if group not in ("pos", "experiment", "debug", "callbacks", "logger")]
+    settings = {group: options_of(group) for group in single} | {"pos": schemes().get(pos, {})}
+    within = [f"{group}.{name}" for group, names in settings.items() for name in names if name not in (*groups, TARGET)]
+    return [*groups, *parts, *flat_node(main), *within]
+
+
 def default_scheme() -> str:
     """Return the option of configs/pos that train.py takes where none is chosen."""
     return default_option("pos")

@@ -9,7 +9,6 @@ of Hydra's private parts.
 import re
 from argparse import Namespace
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,7 +22,7 @@ from omegaconf.errors import InterpolationResolutionError
 
 from poslab.config.files import CLAIMS, CONFIGS
 from poslab.config.groups import names
-from poslab.config.nodes import given_settings
+from poslab.config.nodes import default_scheme, given_settings, known_settings
 from poslab.errors import UserError, suggestion
 
 
@@ -76,9 +75,11 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         return f"{group}={name}: unknown; {suggestion(name, sorted(there))}"
     if match := re.match(r"Could not override '([^']+)'", message):
         option, known = match[1], names()
-        of_group = [name for name in known if name.startswith(f"{option.partition('.')[0]}.")]
-        near = of_group or dict.fromkeys([*config_groups(), *(name for name in known if "." not in name)])
-        problem = f"unknown setting; {suggestion(option, near)}"
+        chosen = {group.replace("/", "."): group for group in config_groups()}  # model.norm as model/norm=NAME
+        of_group = [chosen.get(name, name) for name in known if name.startswith(f"{option.partition('.')[0]}.")]
+        valid = of_group or dict.fromkeys([*chosen.values(), *(name for name in known if "." not in name)])
+        elsewhere = [name for name in known_settings(given.get("pos", default_scheme())) if name not in valid]
+        problem = f"unknown setting; {suggestion(option, valid, elsewhere)}"
         if option.startswith("data.") and option in known:
             problem = "a text has this setting, a task doesn't"
         return f"{option}={given.get(option, '...')}: {problem}"
@@ -118,8 +119,9 @@ _SHOWING = ("-h", "--help", "--hydra-help", "--version", "--cfg", "--resolve", "
 _FLAGS = ("-m", "--multirun", "--config-dir", *_SHOWING)
 _MERGED = ("callbacks", "logger", "experiment", "debug")  # groups of which several options may be chosen
 _TEXT = "sample.prompt"  # always plain text
-# Plain text wherever Hydra can't read them.
-_PATHS = ("run_dir", "resume", "data.path", "data.cache_dir", "data.split", "data.document_separator")
+# Plain text, too, but for null and a ${name} in what Hydra could read.
+_PATHS = ("run_dir", "resume", "init_from", "data.path", "data.cache_dir", "data.split", "data.document_separator")
+_ONE_PER_SWEEP = ("run_dir", "resume")
 
 
 def parse_arguments(arguments: list[str]) -> Namespace:
@@ -145,15 +147,16 @@ def run_hydra(task: Callable[[DictConfig], Any], arguments: Namespace) -> None:
 
 
 def unquoted(override: str) -> str:
-    """Return what is typed for an override that Hydra was given, the text without its quotes."""
+    """Return what is typed for an override that Hydra was given, a text or path without its quotes."""
     if override.startswith("++"):  # of `with_any_part`
         return override.removeprefix("++")
-    name = override.partition("=")[0]
-    if name.lstrip("+") != _TEXT:
+    name, _, value = override.partition("=")
+    plain = name.lstrip("+")
+    if plain != _TEXT and (plain not in _PATHS or not value.startswith("'") or "${" in value):
         return override
     text = OverridesParser.create().parse_override(override).value()
-    plain = OmegaConf.to_container(OmegaConf.create({"value": text}), resolve=True)
-    return f"{name}={plain['value']}"  # type: ignore[index,call-overload]
+    container: Any = OmegaConf.to_container(OmegaConf.create({"value": text}), resolve=True)
+    return f"{name}={container['value']}"
 
 
 def _refuse(message: str) -> NoReturn:
@@ -161,14 +164,35 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _quoted(setting: str, sweeping: bool) -> str:
-    """Quote a text, and a path that Hydra can't read, or takes for several where one is meant."""
+    """Quote a text, and a path, which to Hydra may be a number, several values, or nothing that it can read. Quotes
+    that are typed around a path are Hydra's; with -m each of several paths is quoted."""
     name, _, value = setting.partition("=")
-    if name.lstrip("+") != _TEXT:
-        if name not in _PATHS:
+    plain = name.lstrip("+")
+    if plain == _TEXT:
+        return f"{name}={_in_quotes(_not_resolved(value))}"
+    if plain not in _PATHS or value == "null":
+        return setting
+    try:
+        override = OverridesParser.create().parse_override(setting)
+    except HydraException:
+        return f"{name}={_in_quotes(_not_resolved(value))}"
+    if sweeping and override.is_sweep_override() and plain not in _ONE_PER_SWEEP:
+        if not override.is_choice_sweep() or value.startswith("choice("):
             return setting
-        with suppress(HydraException):
-            several = OverridesParser.create().parse_override(setting).is_sweep_override()
-            if not several or (sweeping and name.startswith("data.")):
-                return setting
-    escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)  # or OmegaConf would look for the value of ${name}
-    return f"{name}={QuotedString(escaped, Quote.single).with_quotes()}"
+        # Hydra has read it, so the quotes among the values are in pairs.
+        each = re.findall(r"""(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^,])+""", value)
+        return f"{name}={','.join(one if one.strip().startswith(_QUOTES) else _in_quotes(one.strip()) for one in each)}"
+    in_quotes = not override.is_sweep_override() and override.get_value_element_as_str().startswith(_QUOTES)
+    return setting if in_quotes else f"{name}={_in_quotes(value)}"
+
+
+_QUOTES = ("'", '"')
+
+
+def _in_quotes(text: str) -> str:
+    return str(QuotedString(text, Quote.single).with_quotes())
+
+
+def _not_resolved(text: str) -> str:
+    """Return a text so that OmegaConf doesn't look for the value of ${name} in it."""
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)

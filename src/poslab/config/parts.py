@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from poslab.config.fields import Limited, imported, typed
 from poslab.config.files import CONFIGS
-from poslab.config.nodes import TARGET
+from poslab.config.nodes import TARGET, known_settings, options_of
 from poslab.errors import SettingError, UnknownSetting, UserError, as_typed, first_line, suggestion
 
 Node = dict[str, Any]
@@ -35,7 +35,10 @@ def checked_node(
     """
     where = f"{option}.{TARGET}"
     if not isinstance(node, Mapping):
-        raise SettingError(option, node, f"must be a class as {TARGET} and its settings")
+        group = option.replace(".", "/")
+        options = sorted(yaml.stem for yaml in CONFIGS.glob(f"{group}/*.yaml"))
+        chosen = f", or an option chosen as {group}=NAME; {suggestion(str(node), options)}" if options else ""
+        raise SettingError(option, node, f"must be a class as {TARGET} and its settings{chosen}")
     if not node.get(TARGET):
         given = ", ".join(f"{option}.{name}" for name in node)
         problem = f"must be given, a class such as my_file.Mine, or an option that has one, for {given or option}"
@@ -120,21 +123,11 @@ def without_recipe(node: Node, group: str, typed_names: Collection[str]) -> Node
     """Return a node without settings of other classes of its group that nobody typed: those of a recipe, as of a task
     for AdamW, where another optimizer is chosen."""
     known, takes_any = _parameters(imported(str(node[TARGET]), f"{group}.{TARGET}"))
-    others = set() if takes_any else {*_options(group)} - {*known}
+    others = set() if takes_any else {*options_of(group)} - {*known}
     return {name: value for name, value in node.items() if name in typed_names or name not in others}
 
 
 def _unknown(option: str, name: str, value: Any, known: Collection[str]) -> UnknownSetting:
-    """Return the error of a setting that a part doesn't have; it names the group that has one of that name."""
-    slots = [folder.name for folder in sorted(CONFIGS.iterdir()) if folder.is_dir()]
-    others = (f"{slot}.{name}" for slot in slots if slot != option and name in _options(slot))
-    other = name if name in slots else next(others, "")
-    problem = f"did you mean {other}? valid: {', '.join(known)}" if other else suggestion(name, known)
-    return UnknownSetting(f"{option}.{name}", value, f"unknown setting; {problem}")
-
-
-@functools.cache
-def _options(group: str) -> list[str]:
-    """Return the settings of all options of a group, but the class."""
-    nodes = [OmegaConf.load(yaml) for yaml in sorted(CONFIGS.glob(f"{group}/*.yaml"))]
-    return sorted({str(name) for node in nodes for name in node} - {TARGET, "defaults"})
+    """Return the error of a setting that a part doesn't have, which may be one of another group."""
+    elsewhere = [one for one in known_settings() if not one.startswith(f"{option}.")]
+    return UnknownSetting(f"{option}.{name}", value, f"unknown setting; {suggestion(name, known, elsewhere)}")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from poslab.config.fields import full_name, imported, typed
-from poslab.config.nodes import TARGET, merged, schemes
+from poslab.config.nodes import TARGET, known_settings, merged, schemes
 from poslab.errors import SettingError, suggestion
 from poslab.positions import PositionScheme
 from poslab.positions.base import require_frozen
@@ -94,4 +94,4 @@ def parse_task(node: Mapping[str, Any]) -> Task:
     if parameters is None or not parameters.frozen:
         problem = "must be derived from poslab.tasks.Task, with @dataclass(frozen=True, kw_only=True)"
         raise SettingError(option, target, problem)
-    return typed(task, settings, "data")
+    return typed(task, settings, "data", elsewhere=known_settings)

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from poslab.config.fields import Role, typed
 from poslab.config.groups import GROUPS, SLOTS, role_of
-from poslab.config.nodes import TARGET, chosen, given_of, shown, training_of_scheme
+from poslab.config.nodes import TARGET, chosen, given_of, known_settings, shown, training_of_scheme
 from poslab.config.parts import Node, checked_node, module_node, without_recipe
 from poslab.config.schema import (
     MADE,
@@ -25,7 +25,7 @@ from poslab.config.schema import (
     TrainerConfig,
 )
 from poslab.config.schemes import node_of, parse_scheme, parse_task
-from poslab.errors import SettingError, UnknownSetting, require_one_of
+from poslab.errors import SettingError, require_one_of
 from poslab.metric import LOSS
 from poslab.positions import PositionScheme
 from poslab.positions.sizes import check_memory, check_sizes
@@ -135,7 +135,7 @@ def parse(
         if name == "model":
             node = node | {of: chosen(node[of], given_of(overrides or (), f"model.{of}")) for of in MADE if of in node}
         of_task = isinstance(node, Mapping) and TARGET in node
-        parsed[name] = parse_task(node) if of_task else typed(schema, node, name, {Node: module_node})
+        parsed[name] = parse_task(node) if of_task else typed(schema, node, name, {Node: module_node}, known_settings)
     model, data = parsed["model"], parsed["data"]
     if data.longest_text is not None:
         model.longest_text = min(data.longest_text, model.context_length)
@@ -171,8 +171,6 @@ def _slot(node: Any, group: str, overrides: Sequence[str]) -> dict[str, Any]:
 
 def _optimizer(node: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], Node]:
     """Return (what all optimizers have, the checked node of this one). Raises SettingError."""
-    if "lr" in node:
-        raise UnknownSetting("optim.lr", node["lr"], "unknown setting; did you mean learning_rate?")
     common = {name: node[name] for name in _COMMON if name in node}
     own = {name: value for name, value in node.items() if name not in common}
     given = given_of(overrides, "optim")

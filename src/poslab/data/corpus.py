@@ -5,6 +5,7 @@ for each encoding: token ids are kept as .npy files in the cache and memory-mapp
 """
 
 import hashlib
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,16 @@ from filelock import FileLock
 from tiktoken_ext.openai_public import ENDOFTEXT
 from torch import Tensor
 
-from poslab.config.corpora import HUB, chosen_parts, corpus_format, find_files, fingerprint, parts_at, text_name
+from poslab.config.corpora import (
+    HUB,
+    chosen_parts,
+    compression_of,
+    corpus_format,
+    find_files,
+    fingerprint,
+    parts_at,
+    text_name,
+)
 from poslab.config.files import UNFINISHED, appearing_whole, default_cache_dir
 from poslab.config.schema import DataConfig
 from poslab.data.documents import load_repository, tokenised_documents
@@ -170,10 +180,14 @@ def _announce(path: str) -> None:
 
 
 def _characters(path: str, files: Sequence[Path], binary: bool) -> int:
-    """Return the number of characters of a text. Prints how many marks of documents' ends are read as text."""
+    """Return the number of characters of a text. Prints how many marks of documents' ends, and whether lines of JSON,
+    are read as text."""
     length, marks, tail = 0, 0, ""
     for file in files:
-        for block in read_text(path, file, binary):
+        for number, block in enumerate(read_text(path, file, binary)):
+            if not number and _is_json(block.partition("\n")[0]):
+                named = f".jsonl{file.suffix if compression_of(file) else ''}"
+                print(f"data     {file} has lines of JSON, read as ordinary text; as a {named} they would be documents")
             length += len(block)
             marks += (tail + block).count(ENDOFTEXT)
             tail = (tail + block)[1 - len(ENDOFTEXT) :]
@@ -185,6 +199,14 @@ def _characters(path: str, files: Sequence[Path], binary: bool) -> int:
             f"data     {text_name(path)} has {ENDOFTEXT} {marks:,} times, read as ordinary text; {setting}", flush=True
         )
     return length
+
+
+def _is_json(line: str) -> bool:
+    """Return whether a line is a JSON object."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def _cut(tokens: Tensor, ends: Tensor, shares: Sequence[float], ending: int) -> list[tuple[Tensor, Tensor]]:

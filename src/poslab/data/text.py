@@ -11,7 +11,7 @@ import numpy as np
 import tiktoken
 from tqdm import tqdm
 
-from poslab.config.corpora import compression_of
+from poslab.config.corpora import compression_of, refuse_own_characters
 from poslab.data.tokenizer import Array, Bytes, Encoding, encode_batch, end_of_text, end_token
 from poslab.errors import SettingError, first_line
 from poslab.processors import available
@@ -48,16 +48,31 @@ def read_text(path: str, file: Path, binary: bool) -> Iterator[str]:
         with opener(file, "rt", encoding=encoding, errors=errors, newline="") as opened:  # line ends stay as they are
             while block := opened.read(_PIECE):
                 if "\0" in block and not binary:
-                    raise SettingError("path", path, f"{file} is not a text, it contains null bytes")
+                    raise SettingError("path", path, _packed(file) or f"{file} is not a text, it contains null bytes")
                 yield block
     except SettingError:
         raise
     except UnicodeDecodeError as error:
         problem = f"{file} is not UTF-8 text (byte 0x{error.object[error.start]:02x}); convert it to UTF-8 first"
-        raise SettingError("path", path, problem) from error
+        raise SettingError("path", path, _packed(file) or problem) from error
     except Exception as error:  # each compression has errors of its own
         reason = getattr(error, "strerror", None) or first_line(error)
         raise SettingError("path", path, f"{file} can't be read: {reason}") from error
+
+
+_MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zst", b"PK\3\4": "zip"}
+
+
+def _packed(file: Path) -> str:
+    """Return what is to be done with a file that is compressed and isn't called so, or is an archive; "" for others."""
+    with file.open("rb") as opened:
+        start = opened.read(8)
+    found = next((ending for magic, ending in _MAGIC.items() if start.startswith(magic)), "")
+    if not found:
+        return ""
+    if found == "zip" or compression_of(file) or file.name.endswith((f".tar.{found}", ".tgz")):
+        return f"{file} is an archive: unpack it first"
+    return f"{file} is compressed ({found}): unpack it first, or give it a name such as {file.stem}.txt.{found}"
 
 
 def last_safe_cut(text: str, since: int) -> int:
@@ -137,6 +152,7 @@ def token_documents(path: str, files: Sequence[Path], tokenizer: Encoding, dtype
     """
     ending, ended = end_of_text(tokenizer), True  # whether no document is under way
     for file in files:
+        refuse_own_characters(path, file)
         ids, highest = _token_ids(path, file, dtype), 0
         for first in range(0, len(ids), _PIECE):
             tokens = ids[first : first + _PIECE]
@@ -152,7 +168,7 @@ def token_documents(path: str, files: Sequence[Path], tokenizer: Encoding, dtype
             tokens = tokens[~repeated]
             yield Encoded(tokens, np.flatnonzero(tokens == ending) + 1)
         # Ids of characters, as nanoGPT's shakespeare_char has them, are also ids of tiktoken's encodings: single bytes.
-        if file.with_name("meta.pkl").exists() or (len(ids) >= _FEW and highest < 256):
+        if len(ids) >= _FEW and highest < 256:
             problem = f"{file} has ids of its own characters, not tokens of {tokenizer.name}"
             raise SettingError("path", path, f"{problem}: name its text, with data.encoding=characters")
     if not ended:

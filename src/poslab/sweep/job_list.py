@@ -17,7 +17,7 @@ from poslab.config.corpora import fingerprint
 from poslab.config.fields import NOT_IDENTITY
 from poslab.config.files import safe_name
 from poslab.config.nodes import TARGET, given_settings
-from poslab.config.overrides import explain, scheme_name, with_any_part
+from poslab.config.overrides import explain, scheme_name, unquoted, with_any_part
 from poslab.config.train import TrainConfig, parse
 from poslab.errors import SettingError, UnknownSetting, UserError
 from poslab.runs.code import fingerprints, parts_fingerprint, task_sha256
@@ -84,7 +84,7 @@ def job_folder(config: TrainConfig, folder: Path, label: Sequence[str] = ()) -> 
 def list_jobs(combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader) -> list[Job]:
     """Return a job for each combination of overrides, without those that repeat another."""
     combinations = [with_any_part(overrides) for overrides in combinations]
-    given = [given_settings(overrides) for overrides in combinations]
+    given = [given_settings(map(unquoted, overrides)) for overrides in combinations]
     # All names have the scheme and the seed, so these are no part of the label.
     keys = dict.fromkeys(key for one in given for key in one if key not in ("pos", "seed"))
     varied = [key for key in keys if len({one.get(key) for one in given}) > 1]
@@ -163,7 +163,7 @@ def _plan_job(
     overrides: list[str], varied: list[str], folder: Path, finished: dict[str, Run], composer: _Composer
 ) -> Job:
     impossible = False
-    given = given_settings(overrides)
+    given = given_settings(map(unquoted, overrides))
     label = [f"{key.rsplit('.', 1)[-1]}_{given[key]}" for key in varied if key in given]
     try:
         parsed = composer.config_of(overrides)
