@@ -73,9 +73,10 @@ def run_program(run: Callable[[list[str]], None], arguments: list[str]) -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "3000")
     sys.path.append(os.getcwd())  # pos._target_=my_file.MyScheme finds my_file.py where the command is given
-    for stream in (sys.stdout, sys.stderr):  # a model may write characters that the terminal doesn't have
+    # A model may write characters that the terminal doesn't have; and a file shows a line once it is printed.
+    for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="replace", line_buffering=True)
     raise_on_signals()
     with one_line_errors():
         run(arguments)
