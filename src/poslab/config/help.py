@@ -1,5 +1,5 @@
-"""What `train --help` shows: every option of every group, and every setting with its default, each with the comment that
-its yaml has."""
+"""What `train --help` shows: every option of every group, and every setting with its default and the comment that the
+yamls have beside it."""
 
 import re
 import textwrap

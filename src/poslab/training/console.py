@@ -7,8 +7,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
@@ -18,6 +17,7 @@ from poslab.config.command_line import command_line
 from poslab.config.nodes import briefly
 from poslab.errors import as_typed
 from poslab.metric import LOSS, perplexity
+from poslab.progress import Minute
 from poslab.runs.folder import RunFolder
 from poslab.runs.summary import Summary
 from poslab.training.module import LanguageModel, language_model_of
@@ -26,7 +26,6 @@ from seedstats.page.terminal import clock, table_line
 _BEFORE = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10}  # columns and their widths
 _FIGURE = 10
 _AFTER = {"tokens/s": 8, "time": 6}
-_SILENCE = 60  # seconds without a line
 
 
 def introduce(module: LanguageModel, folder: RunFolder, warnings: list[str], begins: str) -> None:
@@ -71,12 +70,13 @@ def conclude(summary: Summary, module: LanguageModel, folder: RunFolder, further
     print(f"speed    {speed:,.0f} tokens/s; {summary.tokens:,} tokens in {duration}, validations included")
     if state.sample:
         print(textwrap.fill(state.sample, width(), initial_indent="sample   ", subsequent_indent=" " * 9))
+    # In double quotes, which are easier to read and to change than what shlex makes of an apostrophe.
     prompt = re.sub(r'(["\\$`])', r"\\\1", module.data.vocabulary.decode(module.data.prompt))
     commands = {
         "curves": shlex.join(["tensorboard", "--logdir", str(folder.path.parent)]),
         **further,
         "explain": command_line("explain", str(folder)),
-        "generate": f'{command_line("generate", str(folder))} prompt="{prompt}"',  # easier to read than in single quotes
+        "generate": f'{command_line("generate", str(folder))} prompt="{prompt}"',
     }
     print(f"run      {folder}")
     for name, command in commands.items():
@@ -124,23 +124,19 @@ class ValidationLines(Callback):
 
 class LineAMinute(Callback):
     """Callback that prints how far the training is where nothing else was printed for a minute, for output that is no
-    terminal: a file, a notebook, the log of a job.
+    terminal: a file, a notebook, the log of a job."""
 
-    now: returns seconds.
-    """
-
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self.now = now
-        self._printed = 0.0
+    def __init__(self) -> None:
+        self.minute = Minute()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._printed = self.now()
+        self.minute.begin()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # which has a line
-        self._printed = self.now()
+        self.minute.begin()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        if self._is_due():
+        if self.minute.is_over():
             module = language_model_of(pl_module)
             loss = math.nan if module.loss is None else float(module.loss)
             of = f"step {trainer.global_step:,} of {module.total_steps():,}"
@@ -149,13 +145,8 @@ class LineAMinute(Callback):
     def on_validation_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
     ) -> None:
-        if self._is_due():
+        if self.minute.is_over():
             pl_module.print(f"validation: batch {batch_idx + 1:,} of {trainer.num_val_batches[0]:,}")
-
-    def _is_due(self) -> bool:
-        due = self.now() >= self._printed + _SILENCE
-        self._printed = self.now() if due else self._printed
-        return due
 
 
 def _line(*cells: str) -> str:

@@ -199,8 +199,9 @@ _SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥"}
 
 
 def _with_signs(text: str, everywhere: bool = False) -> str:
-    """Return a text with signs for the line ends, tabs and spaces that it ends with, "␣×31", because screens and Markdown
-    show none, and a model may have written nothing else. everywhere: for a line, single spaces excepted."""
+    """Return a text with signs for the line ends, tabs and spaces that it ends with, "␣×31", because screens and
+    Markdown show none, and a model may have written nothing else. everywhere: in a line of the screen, of all but
+    single spaces."""
 
     def sign(run: re.Match[str]) -> str:
         one, count = _SIGNS[run[1]], len(run[0])
