@@ -130,7 +130,7 @@ def test_help_before_torch(tmp_path: Path) -> None:
     assert all(f" {group}=" in plain[1] for group in GROUPS)
     assert "claims=" not in plain[1]
     assert all(re.search(rf"^  {name}: |^[ *] {name}=", plain[1], flags=re.MULTILINE) for name in names())
-    assert max(map(len, plain[1].splitlines())) <= 120
+    assert max(len(line) for line in plain[1].splitlines() if str(REPOSITORY) not in line) <= 120
     # What is beside a setting in its yaml, in one that this builds on, and of an option the first sentence.
     for setting, words in {
         "  data.num_workers: 0": "processes that load batches",

@@ -98,7 +98,8 @@ def sentences(findings: Findings) -> list[str]:
     known = model.pos.max_length(model.shape)
     longest = model.shape.training_length if probe_data is None else probe_data.longest
     text = [
-        f"It is defined at any position. In training it read at most {longest:,} tokens; anything longer is extrapolation."
+        f"It is defined at any position. In training it read at most {longest:,} tokens, and anything longer is "
+        "extrapolation."
         if known is None
         else f"It has {known:,} positions, 0 to {known - 1:,}: a longer text can't be read in one piece."
     ]
@@ -149,23 +150,21 @@ def _reach(reach: list[int], even: int) -> str:
 
 def _induction(probes: Probes) -> str:
     heads, even = probes.heads["induction"], probes.even["induction"]
-    layer, head = divmod(int(heads.argmax()), heads.shape[1])
-    share = float(heads.max())
-    found = f"Head {head} of layer {layer} continues" if share > 2 * even else "No head continues"
-    most = "" if share > 2 * even else " at most"
+    (layer, head), share = divmod(int(heads.argmax()), heads.shape[1]), float(heads.max())
+    found = share > 2 * even
+    who, has = (f"Head {head} of layer {layer}", "it has") if found else ("No head", "none has more than")
     return (
-        f"{found} what it has read before (induction): where random tokens are repeated, it has{most} {share:.0%} of its "
-        f"attention on what followed the earlier copies of a token. Spread evenly, it would be {even:.0%}."
+        f"{who} continues what it has read before (induction): where random tokens are repeated, {has} {share:.0%} of "
+        f"its attention on what followed the earlier copies of a token. Spread evenly, it would be {even:.0%}."
     )
 
 
 def _position(probes: Probes) -> str:
     error, layer = float(probes.errors.min()), int(probes.errors.argmin())
-    able = (
-        "reads" if error < probes.middle / 2 else "reads only roughly" if error < 0.9 * probes.middle else "cannot read"
-    )
+    ways = {0.5: "reads", 0.9: "reads only roughly"}  # by the share of the guess's error that is left
+    verb = next((way for share, way in ways.items() if error < share * probes.middle), "cannot read")
     return (
-        f"A linear probe {able} the position from the hidden states: its error is {error:.1f} tokens at best (layer "
+        f"A linear probe {verb} the position from the hidden states: its error is {error:.1f} tokens at best (layer "
         f"{layer}), guessing the middle gives {probes.middle:.1f}."
     )
 
@@ -191,10 +190,8 @@ def _moved(ablation: Ablation) -> str:
     changed = _changed(ablation)
     if not changed:
         return "Distances count, and places hardly: if all positions are moved, no difference shows."
-    amount = _amount(ablation, changed[0])
-    return (
-        f"It knows places, not distances alone: if all positions are moved by {ablation.sizes[changed[0]]}, {amount}."
-    )
+    offset, amount = ablation.sizes[changed[0]], _amount(ablation, changed[0])
+    return f"It knows places, not distances alone: if all positions are moved by {offset}, {amount}."
 
 
 def _changed(ablation: Ablation) -> list[int]:
