@@ -101,8 +101,10 @@ class ValidationLines(Callback):
         """Warn on stderr where the first validation is the last one, too."""
         each, epochs = trainer.accumulate_grad_batches, trainer.check_val_every_n_epoch or 1
         steps, in_epoch = module.total_steps(), math.ceil(trainer.num_training_batches / each)
-        first = (epochs - 1) * in_epoch + math.ceil(trainer.val_check_batch / each) if trainer.enable_validation else 0
-        if not trainer.is_global_zero or module.state.validations or first < steps or steps < 2:
+        if not (trainer.is_global_zero and trainer.enable_validation and trainer.val_check_batch) or steps < 2:
+            return
+        first = (epochs - 1) * in_epoch + math.ceil(trainer.val_check_batch / each)
+        if module.state.validations or first < steps:
             return
         patience = module.config.settings.early_stopping_patience
         stops = "" if patience is None else f" and early_stopping_patience={patience} stops nothing"
