@@ -116,7 +116,9 @@ def test_wandb_is_offline_and_has_one_run(tmp_path: Path, capfd: pytest.CaptureF
     assert len(files) == 2
     for name in scalars(tmp_path / "run"):
         assert all(name.encode() in file.read_bytes() for file in files), name
-    assert "wandb" not in capfd.readouterr().err
+    said = capfd.readouterr()
+    assert "wandb" not in said.err
+    assert f"upload   wandb sync {tmp_path / 'run'}/wandb/offline-run-*" in said.out.splitlines()
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
