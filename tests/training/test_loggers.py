@@ -76,11 +76,12 @@ def test_csv_has_what_tensorboard_has(trained: Callable[..., Path]) -> None:
         assert_equal(content_of(folder)[name], content_of(trained(*SMOKE))[name], name)
 
 
-def run_twice(folder: Path, *settings: str, then: Sequence[str] = ()) -> None:
-    """Trains for an epoch, and resumes for another."""
-    with contextlib.redirect_stdout(io.StringIO()):
+def run_twice(folder: Path, *settings: str, then: Sequence[str] = ()) -> str:
+    """Trains for an epoch, and resumes for another; returns what is printed."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
         train(compose_config(*SMOKE, *settings, "trainer.max_epochs=1", f"run_dir={folder}"))
         resume(folder, "trainer.max_epochs=2", *then)
+    return printed.getvalue()
 
 
 def test_mlflow_has_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,15 +111,14 @@ def test_mlflow_that_can_t_begin(tmp_path: Path) -> None:
 
 def test_wandb_is_offline_and_has_one_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("wandb", reason="needs the extra 'wandb'")
-    run_twice(tmp_path / "run", "logger=wandb", "logger.wandb.project=mine")
+    printed = run_twice(tmp_path / "run", "logger=wandb", "logger.wandb.project=mine")
     files = sorted((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))
     assert len({file.name for file in files}) == 1
     assert len(files) == 2
     for name in scalars(tmp_path / "run"):
         assert all(name.encode() in file.read_bytes() for file in files), name
-    said = capfd.readouterr()
-    assert "wandb" not in said.err
-    assert f"upload   wandb sync {tmp_path / 'run'}/wandb/offline-run-*" in said.out.splitlines()
+    assert "wandb" not in capfd.readouterr().err
+    assert f"upload   wandb sync {tmp_path / 'run'}/wandb/offline-run-*" in printed.splitlines()
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
