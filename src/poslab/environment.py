@@ -34,9 +34,10 @@ def prepare() -> None:
         sys.path.append(os.getcwd())  # pos._target_=my_file.MyScheme finds my_file.py where the command is given
     except FileNotFoundError as error:
         raise UserError("the current folder has been deleted; cd into another") from error
-    for stream in (sys.stdout, sys.stderr):  # because a model may write characters that the terminal doesn't have
+    # A model may write characters that the terminal doesn't have; and a file shows a line once it is printed.
+    for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="replace", line_buffering=True)
 
 
 # Variables that libraries on the path read.

@@ -1,6 +1,7 @@
 """Bad configuration: one line that names option, value and what is valid, exit code 2, torch not loaded, no files."""
 
 import json
+import re
 import subprocess
 import sys
 from itertools import zip_longest
@@ -11,6 +12,7 @@ from common import REPOSITORY, SCHEMES, SMOKE, RunScript, compose_config
 from hydra.errors import MissingConfigException
 
 from poslab.config.files import CONFIGS
+from poslab.config.groups import names
 from poslab.config.overrides import explain
 
 TRAIN = REPOSITORY / "scripts" / "train.py"
@@ -122,12 +124,21 @@ def test_help_before_torch(tmp_path: Path) -> None:
         tmp_path, ("train", "--help"), ("train", "pos=randomized", "pos.of=t5", "pos.of.num_buckets=16", "--help")
     )
     assert (plain[0], plain[2]) == (0, "")
-    assert f"pos: {', '.join(SCHEMES)}" in plain[1]
-    assert all(f"{group}: " in plain[1] for group in GROUPS)
-    assert "claims: " not in plain[1]
-    for text in ("context_length: 256", "learning_rate: ", "scripts/train.py pos=t5"):
-        assert text in plain[1]
-    assert "  of:\n    _target_: t5\n    num_buckets: 16\n" in chosen[1]
+    assert "scripts/train.py pos=t5" in plain[1]
+    assert re.findall(r"^[ *] pos=(\w+) ", plain[1], flags=re.MULTILINE) == SCHEMES
+    assert all(f" {group}=" in plain[1] for group in GROUPS)
+    assert "claims=" not in plain[1]
+    assert all(re.search(rf"^  {name}: |^[ *] {name}=", plain[1], flags=re.MULTILINE) for name in names())
+    assert max(len(line) for line in plain[1].splitlines() if str(REPOSITORY) not in line) <= 120
+    # What is beside a setting in its yaml, in one that this builds on, and of an option the first sentence.
+    for setting, words in {
+        "  data.num_workers: 0": "processes that load batches",
+        "  optim.weight_decay: 0.1": "of matrices;",
+        "* data=verdict": 'Edith Wharton, "The Verdict"',
+    }.items():
+        assert re.search(rf"^{re.escape(setting)} +# {words}", plain[1], flags=re.MULTILINE), setting
+    assert "\n  pos.of._target_: t5\n  pos.of.num_buckets: 16\n" in chosen[1]
+    assert "longest_text" not in plain[1]  # told by the data
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,6 +1,7 @@
 """Command lines as typed: of the scripts without groups, and of train.py, which Hydra reads; nothing needs quotes."""
 
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,6 +152,16 @@ def test_what_a_line_can_not_say(line: list[str], problem: str) -> None:
         parse_line(Schema, line)
 
 
+def test_a_path_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with an equals sign, too, where there is such a file."""
+    monkeypatch.chdir(tmp_path)
+    Path("lr=0.1").mkdir()
+    assert parse_line(EvaluateConfig, ["runs/a", "stride=3"]) == EvaluateConfig("runs/a", stride=3)
+    assert parse_line(CompareConfig, ["runs/a", "lr=0.1"]).runs == ["runs/a", "lr=0.1"]
+    with pytest.raises(UserError, match=r"^lr=0\.1: ckpt is runs/a already; it is one$"):
+        parse_line(EvaluateConfig, ["runs/a", "lr=0.1"])
+
+
 @pytest.mark.parametrize(
     ("typed", "overrides"),
     [
@@ -203,5 +214,4 @@ def test_the_examples_of_help_are_valid(schema: type) -> None:
     examples = re.findall(r"^  poslab \w+ (.*)$", help_text(schema), flags=re.MULTILINE)
     assert len(examples) >= 3
     for example_line in examples:
-        words = re.findall(r"""([\w.]+=(?:"[^"]*"|\S+))""", example_line)
-        assert parse_line(schema, [word.replace('"', "") for word in words])
+        assert parse_line(schema, shlex.split(example_line.partition(" > ")[0]))

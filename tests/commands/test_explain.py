@@ -70,7 +70,7 @@ def test_a_run(name: str, script: RunScript, tmp_path: Path) -> None:
     file = run / "explanation.html"
     page = Page(file)
     assert f"How {name} knows position" in page.text
-    probes = ("Heads that find copies", "Position in hidden states", "A linear probe of its")
+    probes = ("Heads that find copies", "Position in hidden states", "A linear probe ")
     for heading in ("What the scheme computes", "Cut to the last n tokens", "Layer 1", "How far back 90% of", *probes):
         assert heading in page.text
     assert all(address.startswith(("#", "data:")) for address in page.fetched)

@@ -9,7 +9,9 @@ from runs_to_evaluate import CONTEXT, VOCAB, lively_model, random_text
 from poslab import GPT
 from poslab.data.tokenizer import Symbols
 from poslab.evaluation.pictures import sample_pairs
-from poslab.explanation import charts, measures
+from poslab.evaluation.probes import Probes
+from poslab.explanation import charts, measures, page
+from poslab.explanation.model_under_study import Findings, ModelUnderStudy
 from poslab.explanation.probe_data import Questions, of_task, of_text
 from poslab.explanation.retrieved import QUERIES, retrieved
 from poslab.model.memory import MemoryGPT, Retrieval
@@ -179,3 +181,33 @@ def test_answers_beyond_the_context_are_read_in_segments() -> None:
     found = measures.ablation(model, [some], False, measures.truncated, [2 * CONTEXT + 1])
     logits = model.hidden_in_segments(some.tokens)[0][:, -1] @ model.token_embedding.weight.T
     assert torch.allclose(found.values[-1], torch.nn.functional.cross_entropy(logits, some.wanted), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("share", "error", "difference", "said"),
+    [
+        (
+            0.30,
+            4.0,
+            0.5,
+            ["Head 1 of layer 0 cont", "A linear probe reads the", "It uses tokens", "It uses the"],
+        ),
+        (
+            0.05,
+            39.0,
+            -0.5,
+            ["No head continues", "A linear probe cannot read", "Tokens from far back do h", "The"],
+        ),
+        (0.05, 28.0, 0.0, ["No head continues", "A linear probe reads only roughly", "It makes no use of tokens"]),
+    ],
+)
+def test_findings_are_worded_by_their_sign(share: float, error: float, difference: float, said: list[str]) -> None:
+    probes = Probes({"induction": torch.tensor([[0.01, share]])}, {"induction": 0.04}, torch.tensor([40, error]), 33.2)
+    moved = torch.tensor([difference, 0.0])
+    changed = measures.Ablation(False, [1, 4], moved, moved, torch.full((2,), 0.01))
+    ablations = dict.fromkeys(("truncate", "shuffle", "shift"), changed)
+    study = ModelUnderStudy("x", GPT(make_scheme(UNBOUNDED[0]), **SIZES), Symbols(("a",)), {}, None)
+    _, *sentences = page.sentences(Findings(study, {}, {}, {}, None, probes, {}, ablations, None, []))
+    for sentence, beginning in zip(sentences, said, strict=False):
+        assert sentence.startswith(beginning)
+    assert f"its error is {error:.1f} tokens at best (layer 1), guessing the middle gives 33.2." in sentences[1]

@@ -1,12 +1,13 @@
 """Folders of runs: a new one for each, never one that is in use."""
 
+import os
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from poslab.runs.folder import new_run_folder
+from poslab.runs.folder import new_run_folder, run_at
 
 
 def test_names_never_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,3 +20,20 @@ def test_names_never_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "my_scheme_-seed3-20260102-030405-2",
         "my_scheme_-seed3-20260102-030405-3",
     ]
+
+
+def test_the_last_run_is_the_one_written_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a sweep, too; a run without a checkpoint yet is none, and a folder of that name is itself."""
+    monkeypatch.chdir(tmp_path)
+    assert run_at("last") == Path("last")
+    for age, name in enumerate(("sweep/newest", "older")):
+        (tmp_path / "runs" / name / "checkpoints").mkdir(parents=True)
+        (tmp_path / "runs" / name / "checkpoints" / "best.safetensors").touch()
+        os.utime(tmp_path / "runs" / name / "checkpoints", (1e9 - age, 1e9 - age))
+    (tmp_path / "runs" / "begun" / "checkpoints").mkdir(parents=True)
+    assert run_at("last") == Path("runs/sweep/newest")
+    assert capsys.readouterr().err == "note: the last run is runs/sweep/newest\n"
+    (tmp_path / "last").mkdir()
+    assert run_at("last") == Path("last")

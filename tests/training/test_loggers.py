@@ -33,23 +33,30 @@ def test_tensorboard_shows_training_and_validation_first(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("written", "shown"),
+    ("written", "in_markdown", "in_line"),
     [
-        ("except Attribute" + 31 * " ", "except Attribute␣×31"),
-        ("a  line\nand \n\n", "a  line\nand␣↵↵"),
-        ("\n\n\n\n", "↵×4"),
-        ("    x", "    x"),
+        ("except Attribute" + 31 * " ", "except Attribute␣×31", "except Attribute␣×31"),
+        ("a line\nand \n\n", "a line\nand␣↵↵", "a line↵and␣↵↵"),
+        ("\n\n\n\n", "↵×4", "↵×4"),
+        (" \t\t", "␣⇥⇥", "␣⇥⇥"),
+        ("    x", "    x", "␣×4x"),
+        ("a b\u200b", "a b·", "a b·"),
     ],
 )
-def test_spaces_and_lines_that_a_sample_ends_with_are_visible(
-    written: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_what_is_blank_in_a_sample_is_visible(
+    written: str,
+    in_markdown: str,
+    in_line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(TextDataModule, "sample", lambda self, model: (written, written))
     train(compose_config(*SMOKE, "trainer.max_epochs=1", "sample.new_tokens=1", f"run_dir={tmp_path / 'run'}"))
     (of_tensorboard,) = (points for tag, points in logged(tmp_path / "run").items() if tag.startswith("sample"))
-    assert of_tensorboard[0][1].decode() == shown
+    assert of_tensorboard[0][1].decode() == in_markdown
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("       ") and line.strip())
-    assert line.split() == shown.split()
+    assert line.strip() == in_line
 
 
 def test_csv_has_what_tensorboard_has(trained: Callable[..., Path]) -> None:
@@ -69,11 +76,12 @@ def test_csv_has_what_tensorboard_has(trained: Callable[..., Path]) -> None:
         assert_equal(content_of(folder)[name], content_of(trained(*SMOKE))[name], name)
 
 
-def run_twice(folder: Path, *settings: str, then: Sequence[str] = ()) -> None:
-    """Trains for an epoch, and resumes for another."""
-    with contextlib.redirect_stdout(io.StringIO()):
+def run_twice(folder: Path, *settings: str, then: Sequence[str] = ()) -> str:
+    """Trains for an epoch, and resumes for another; returns what is printed."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
         train(compose_config(*SMOKE, *settings, "trainer.max_epochs=1", f"run_dir={folder}"))
         resume(folder, "trainer.max_epochs=2", *then)
+    return printed.getvalue()
 
 
 def test_mlflow_has_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,13 +111,14 @@ def test_mlflow_that_can_t_begin(tmp_path: Path) -> None:
 
 def test_wandb_is_offline_and_has_one_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("wandb", reason="needs the extra 'wandb'")
-    run_twice(tmp_path / "run", "logger=wandb", "logger.wandb.project=mine")
+    printed = run_twice(tmp_path / "run", "logger=wandb", "logger.wandb.project=mine")
     files = sorted((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))
     assert len({file.name for file in files}) == 1
     assert len(files) == 2
     for name in scalars(tmp_path / "run"):
         assert all(name.encode() in file.read_bytes() for file in files), name
     assert "wandb" not in capfd.readouterr().err
+    assert f"upload   wandb sync {tmp_path / 'run'}/wandb/offline-run-*" in printed.splitlines()
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])

@@ -224,6 +224,6 @@ def test_float16_trains(tmp_path: Path) -> None:
 def test_a_run_that_is_worse_than_guessing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = [*SMOKE, "optim.learning_rate=0", "trainer.max_epochs=1"]
     train(compose_config(*settings, "model.init_std=0.2", f"run_dir={tmp_path / 'run'}"))
-    (line,) = capsys.readouterr().err.splitlines()
+    *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith("warning: the last validation loss, ")
     assert line.endswith("which equal chances for all 1,417 tokens give: it has learned nothing, or too fast")

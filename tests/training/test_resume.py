@@ -338,6 +338,8 @@ def test_a_run_planned_by_steps_has_no_fewer_epochs_than_it_has_trained(tmp_path
         ),
         (["model.embed_dim=32"], "the run has other settings, model.embed_dim=32 (its own: 16); what may change is"),
         (["pos.num_buckets=8"], "other settings, pos.num_buckets=8 (its own: "),
+        (["optim.learning_rate=0.1"], "; a new run that begins with its weights has any: poslab train "),
+        (["optim.learning_rate=0.1"], " optim.learning_rate=0.1"),
         (["seed=2", "model=gpt2"], "seed=2 (its own: 1)"),
         (["run_dir=elsewhere"], "run_dir=elsewhere: can't be given with resume"),
         ([f"data.path={CONFIGS / 'train.yaml'}", "trainer.max_epochs=3"], "is not the one that it was trained on"),

@@ -53,3 +53,18 @@ def test_text_too_short_for_a_window(context_length: int, tmp_path: Path) -> Non
     assert len(text_data(VERDICT, tmp_path, 532).validation_windows) == 2
     with pytest.raises(SettingError, match=r"test part .* has only"):
         text_data(VERDICT, tmp_path, 32, test_share=0.001)
+
+
+@pytest.mark.parametrize(
+    ("text", "prompt"),
+    [
+        ("ween two lines\n\nThe next one, which is whole.\n", "The next one, which is whole."),
+        ("of one. 'Here is another,' he said. And on", "'Here is another,' he said."),
+        ("d no end " + "of words without " * 9, "no end of words without of words"),
+        ("unbroken" * 20, ("unbroken" * 5)),
+    ],
+)
+def test_a_sample_continues_a_line_of_the_text(text: str, prompt: str, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("x" * 9 * len(text) + text)
+    data = text_data(tmp_path / "text.txt", tmp_path, 4, encoding="characters")
+    assert data.vocabulary.decode(data.prompt) == prompt

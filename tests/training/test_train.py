@@ -3,9 +3,12 @@
 import dataclasses
 import json
 import math
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -24,6 +27,7 @@ from poslab.evaluation.files import evaluate_run
 from poslab.model.memory import decoder_of
 from poslab.positions import PositionScheme
 from poslab.processors import compiler_problem
+from poslab.progress import Minute
 from poslab.runs.load import read_run
 from poslab.training.train import train
 
@@ -269,8 +273,18 @@ def test_console(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
     assert result.stderr.startswith("warning: pos.num_buckets=32, pos.max_distance=128: a context of 32 never trains")
     assert "\r" not in result.stdout
-    for text in ("scheme   t5 (", "epoch ", "best     validation loss", "sample   ", "tensorboard --logdir runs"):
+    for text in ("scheme   t5 (", "epoch ", "best     validation loss", "sample   "):
         assert text in result.stdout
+    # What to type next, as it stands there.
+    (run,) = (tmp_path / "runs").iterdir()
+    *_, curves, explain, generate = result.stdout.splitlines()
+    assert curves == "curves   tensorboard --logdir runs"
+    assert explain.startswith("explain  ")
+    assert explain.endswith(f"explain.py runs/{run.name}")
+    arguments = shlex.split(generate.partition("generate.py ")[2])
+    assert arguments[0] == f"runs/{run.name}"
+    again = run_process("generate", *arguments, "max_new_tokens=1", cwd=tmp_path)
+    assert again.stdout.startswith(arguments[1].removeprefix("prompt="))
 
 
 def test_terminal_without_the_characters(tmp_path: Path) -> None:
@@ -308,3 +322,39 @@ def test_a_large_text_trains_in_little_memory(tmp_path: Path) -> None:
         assert ("tokenising" in output) == (name == "first")
     assert {path.suffix for path in written["first"]} == {".npy"}
     assert written["first"] == written["second"]
+
+
+def test_a_line_a_minute_where_there_is_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a clock on which each look takes half a minute: a look for each of 6 steps, and each of 4 batches of a
+    validation, after which the minute begins anew."""
+    clock = count(0, 30)
+    monkeypatch.setattr(Minute.__init__, "__defaults__", (lambda: next(clock),))
+    run(tmp_path / "run", "trainer.max_epochs=1", "trainer.limit_train_batches=6", "trainer.limit_val_batches=4")
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("step ", "validation: "))]
+    assert [line.partition(",")[0] for line in lines] == [
+        "step 2 of 6", "step 4 of 6", "step 6 of 6", "validation: batch 2 of 4", "validation: batch 4 of 4",
+    ]  # fmt: skip
+    assert re.fullmatch(r"step 2 of 6, loss \d\.\d{4}, [\d,]+ tokens/s", lines[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ("", "trainer.val_check_interval=1 "),  # of 6 steps
+        ("trainer.accumulate_grad_batches=2 early_stopping_patience=3", "early_stopping_patience=3 stops nothing"),
+        ("trainer.max_epochs=2 trainer.check_val_every_n_epoch=2", "trainer.check_val_every_n_epoch=1 "),
+        ("trainer.max_epochs=2", ""),
+        ("trainer.val_check_interval=3", ""),
+        ("trainer.limit_val_batches=0", ""),
+    ],
+)
+def test_a_run_whose_only_validation_is_its_last_step_says_so(
+    settings: str, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    length = ("trainer.max_epochs=1", "trainer.limit_train_batches=6", "sample.new_tokens=0")
+    run(tmp_path / "run", *length, *settings.split())
+    warned = capsys.readouterr().err
+    assert ("warning: the only validation is after the last step" in warned) == bool(advice)
+    assert advice in warned

@@ -48,6 +48,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     if config.measure and results.missing:
         results = results.measured()
         found = compared(results, config)
+    print("drawing ...", flush=True)
     sections = [results.section(title, one) for title, one in found.items()]
     for sentence in _new(shown, sections):
         print(f"now     {sentence}")

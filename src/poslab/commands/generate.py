@@ -13,6 +13,7 @@ from poslab.config.scripts import GenerateConfig
 from poslab.data.tokenizer import AnyVocabulary
 from poslab.model.generate import Sampling, stream
 from poslab.processors import compute_on
+from poslab.progress import progress
 from poslab.runs.checkpoint import Checkpoint, choose_device, load_checkpoint
 
 
@@ -27,7 +28,7 @@ def run_generation(config: GenerateConfig) -> None:
     if not config.strict:
         _note_limits(config, checkpoint, max(map(len, prompts)))
     stop_token = checkpoint.vocabulary.end_of_text if config.stop else None
-    steps = stream(
+    tokens = stream(
         checkpoint.model,
         prompts,
         config.max_new_tokens,
@@ -37,6 +38,8 @@ def run_generation(config: GenerateConfig) -> None:
         window=config.window,
         strict=config.strict,
     )
+    # On a terminal the text itself shows how far it is.
+    steps = tokens if sys.stdout.isatty() else progress(tokens, "generating, tokens", config.max_new_tokens)
     columns: list[list[int]] = []  # a token of each text, again and again
 
     def first_text() -> Iterator[int]:

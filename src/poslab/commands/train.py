@@ -18,6 +18,7 @@ from yaml import YAMLError
 
 from poslab.config.command_line import as_called
 from poslab.config.files import CONFIGS
+from poslab.config.help import options_text, settings_text
 from poslab.config.nodes import chosen, given_of, require_known
 from poslab.config.overrides import config_groups, explain, parse_arguments, run_hydra, scheme_name, unquoted
 from poslab.environment import blamed
@@ -123,11 +124,13 @@ def _typed_config_dir(folder: str | None) -> list[str]:
 def _help(arguments: Namespace) -> str:
     """Fill in the template of the config. (Hydra's own --help lists its groups twice over and takes a second.)"""
     config, running = _composed(arguments)
-    template = Template(as_called(running.help.template))
     config.pos = chosen(OmegaConf.to_container(config.pos), given_of(arguments.overrides))  # type: ignore[arg-type]
-    groups = config_groups([CONFIGS, *_check_config_dir(arguments)])
-    listed = "\n".join(f"{name}: {', '.join(options)}" for name, options in groups.items())
-    return template.substitute(APP_CONFIG_GROUPS=listed, CONFIG=OmegaConf.to_yaml(config).strip())
+    roots, choices = [CONFIGS, *_check_config_dir(arguments)], running.runtime.choices
+    return Template(as_called(running.help.template)).substitute(
+        APP_CONFIG_GROUPS=options_text(config_groups(roots), choices, roots),
+        CONFIG=settings_text(OmegaConf.to_container(config), choices, roots),  # type: ignore[arg-type]
+        PAGES=CONFIGS,
+    )
 
 
 def _check_config_dir(arguments: Namespace) -> list[Path]:

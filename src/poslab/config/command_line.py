@@ -6,7 +6,8 @@ Settings are `name=value`, typed by the fields of a dataclass, with nothing to q
 stands after the first `=`; `null` means "not set" where a field takes that. Lists are written `a,b` or `[a,b]`. A field
 with `text=True` takes everything, `null` too, as plain text; if it is a list, each `name=value` adds one. One whose
 type is a dataclass itself, a group, takes the values of its fields from each `name.field=value`. One of SCHEME takes a
-scheme from `name=scheme`, and its settings from each `name.setting=value`.
+scheme from `name=scheme`, and its settings from each `name.setting=value`. What has no `=` is the value of the one
+field with `bare=True`, or one of its list.
 """
 
 import dataclasses
@@ -38,7 +39,8 @@ def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
     alone = next((field.name for field in fields.values() if field.metadata.get("bare")), None)
     for argument in arguments:
         name, separator, value = argument.partition("=")
-        if alone and not separator:
+        stands_alone = not separator or (name not in fields and os.path.exists(argument))  # a path may have an "="
+        if alone and stands_alone and not argument.startswith("-"):
             name, separator, value = alone, "=", argument
         if argument.startswith("-"):
             raise UserError(f"{argument}: unknown flag; --help shows what there is")
@@ -54,6 +56,10 @@ def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
             values.setdefault(group, {})[inner] = _value(value, hint)
         elif name not in fields:
             values[name] = value  # refused, with a suggestion, by `typed`
+        elif stands_alone and name in values:
+            if not {list[str]} & set(kinds(hints[name])):
+                raise UserError(f"{argument}: {name} is {values[name]} already; it is one")
+            values[name] = [*values[name], *_value(value, hints[name])]
         elif not fields[name].metadata.get("text"):
             values[name] = _value(value, hints[name])
         elif hints[name] == list[str]:
@@ -69,7 +75,8 @@ def help_text(schema: type) -> str:
     for field in dataclasses.fields(schema):
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         shown = "???" if default is dataclasses.MISSING else as_typed(default)
-        lines[f"{field.name}: {shown}"] = field.metadata.get("help", "")
+        alone = "may stand without its name; " if field.metadata.get("bare") else ""
+        lines[f"{field.name}: {shown}"] = alone + field.metadata.get("help", "")
     width = max(map(len, lines))
     settings = "\n".join(f"{line:<{width}}  {words}".rstrip() for line, words in lines.items())
     return f"{inspect.getdoc(schema)}\n\nSettings (name=value) and their defaults\n{settings}"

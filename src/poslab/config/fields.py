@@ -62,16 +62,17 @@ def setting(
     help: str = "",
     text: bool = False,
     bare: bool = False,
+    given: bool = True,
 ) -> Any:
     """Return a dataclass field with more about a setting than its type; a list or dict as default is copied for every
     instance.
 
     least, above, most, below, choices: limits of the value, or of each in a list; None always is within them.
     help: its words in --help. text: whether the command line's value is plain text, whatever it is.
-    bare: whether its value may stand alone.
+    bare: whether its value may stand alone. given: whether a command line may give it.
     """
     limits = {"least": least, "above": above, "most": most, "below": below, "choices": choices}
-    metadata = limits | {"role": role, "help": help, "text": text, "bare": bare}
+    metadata = limits | {"role": role, "help": help, "text": text, "bare": bare, "given": given}
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: copy.copy(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -102,8 +103,9 @@ class Limited:
 
 
 def roles(schema: type) -> dict[str, Role]:
-    """Return the role of each field of a dataclass."""
-    return {field.name: field.metadata.get("role", Role.RESULT) for field in dataclasses.fields(schema)}
+    """Return the role of each field of a dataclass that a command line may give."""
+    fields = [field for field in dataclasses.fields(schema) if field.metadata.get("given", True)]
+    return {field.name: field.metadata.get("role", Role.RESULT) for field in fields}
 
 
 Schema = TypeVar("Schema")

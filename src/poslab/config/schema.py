@@ -68,9 +68,9 @@ class ModelConfig(Limited):
     init_std: float = setting(0.02, above=0)
     attention_backend: str = setting("auto", role=Role.ROUNDING)
     compile: bool | None = setting(None, role=Role.ROUNDING)  # on CUDA
-    # That of a task, wherever there is one, and whether it is read in segments.
-    longest_text: int | None = setting(None, least=1)
-    in_segments: bool = False
+    # Told by the data, so no setting to be given: the longest text of a task, and whether it is read in segments.
+    longest_text: int | None = setting(None, least=1, given=False)
+    in_segments: bool = setting(False, given=False)
     memory_length: int = setting(0, role=Role.SCHEME, least=0, most=MOST_REMEMBERED)
     retrieval: RetrievalConfig | None = setting(None, role=Role.SCHEME)
 

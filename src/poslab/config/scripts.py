@@ -10,7 +10,7 @@ from poslab.config.fields import MOST_REMEMBERED, MOST_THREADS, MOST_TOKENS, Lim
 from poslab.config.nodes import TARGET
 from poslab.errors import SettingError
 
-_CKPT = "a checkpoint, or a run folder: its best weights"
+_CKPT = "a checkpoint, or a run folder: its best weights; last: the newest run in runs"
 _POS = "pos=SCHEME, pos.NAME=VALUE, as for train: another scheme, or setting, that takes the tables as trained"
 _DEVICE = "auto, cpu or cuda"
 _THREADS = "processors to compute on; null: all"
@@ -29,14 +29,14 @@ class EvaluateConfig(Limited):
     """Evaluate a trained model at several lengths, also beyond the one that it was trained to.
 
     Examples
-      poslab evaluate ckpt=RUN_FOLDER
-      poslab evaluate ckpt=RUN_FOLDER lengths=[64,128,256,512,1024]
-      poslab evaluate ckpt=FILE.ckpt data_path=other.txt stride=16
-      poslab evaluate ckpt=RUN_FOLDER pos.scaling=yarn pos.factor=4
-      poslab evaluate ckpt=RUN_FOLDER model.memory_length=0,64,256
+      poslab evaluate RUN_FOLDER
+      poslab evaluate RUN_FOLDER lengths=[64,128,256,512,1024]
+      poslab evaluate FILE.ckpt data_path=other.txt stride=16
+      poslab evaluate RUN_FOLDER pos.scaling=yarn pos.factor=4
+      poslab evaluate RUN_FOLDER model.memory_length=0,64,256
     """
 
-    ckpt: str = setting(help=_CKPT)
+    ckpt: str = setting(bare=True, help=_CKPT)
     lengths: list[int] | None = setting(
         None, least=1, help="of windows, such as [64,128,256]; null: a quarter of the training length to four times it"
     )
@@ -69,16 +69,16 @@ class CompareConfig(Limited):
     """Compare runs: a page that says which scheme is better, by how much and how sure, and shows what was learned.
 
     Examples
-      poslab compare runs=runs/ablation
-      poslab compare runs=RUN_FOLDER,RUN_FOLDER
-      poslab compare runs=runs/recall metric=exact length=96
-      poslab compare runs=runs/field pairs=all
-      poslab compare runs=runs/shaw_clip baseline="SCHEME max_distance=16"
+      poslab compare runs/ablation
+      poslab compare RUN_FOLDER RUN_FOLDER
+      poslab compare runs/recall metric=exact length=96
+      poslab compare runs/field pairs=all
+      poslab compare runs/shaw_clip baseline="SCHEME max_distance=16"
       poslab compare table=results.csv better=lower
-      poslab compare runs=runs/published/nanogpt claims=published/nanogpt
+      poslab compare runs/published/nanogpt claims=published/nanogpt
     """
 
-    runs: list[str] = setting(["runs"], help="a folder with runs at any depth, or several: FOLDER,FOLDER")
+    runs: list[str] = setting(["runs"], bare=True, help="a folder with runs at any depth, or several")
     table: str | None = setting(
         None,
         help="in place of runs: a csv or parquet file of results from anywhere, such as a report's results.csv, with "
@@ -140,12 +140,12 @@ class ExplainConfig(Limited):
     """Explain how position works in a model: a page that opens without a network, on a phone, too.
 
     Examples
-      poslab explain ckpt=RUN_FOLDER
-      poslab explain ckpt=RUN_FOLDER,RUN_FOLDER out=side_by_side.html
+      poslab explain RUN_FOLDER
+      poslab explain RUN_FOLDER RUN_FOLDER out=side_by_side.html
       poslab explain pos=SCHEME pos.SETTING=VALUE
     """
 
-    ckpt: list[str] = setting([], help=f"{_CKPT}; or two, FOLDER,FOLDER, side by side")
+    ckpt: list[str] = setting([], bare=True, help=f"{_CKPT}; or two, side by side")
     pos: SCHEME = setting({}, help="without a run: a scheme at its initialisation, with the settings of train")
     sentence: str | None = setting(
         None, text=True, help="text that the model is probed with; null: the beginning of the validation text"
@@ -168,12 +168,12 @@ class GenerateConfig(Limited):
     """Continue a prompt with a trained model. The text goes to stdout as it comes, everything else to stderr.
 
     Examples
-      poslab generate ckpt=RUN_FOLDER prompt="I had always thought"
-      poslab generate ckpt=RUN_FOLDER prompt="Yes, but" prompt="No" samples=3 seed=2 top_p=0.9
-      poslab generate ckpt=FILE.ckpt prompt="He said:" temperature=0 max_new_tokens=1000 > text.txt
+      poslab generate RUN_FOLDER prompt="I had always thought"
+      poslab generate RUN_FOLDER prompt="Yes, but" prompt="No" samples=3 seed=2 top_p=0.9
+      poslab generate FILE.ckpt prompt="He said:" temperature=0 max_new_tokens=1000 > text.txt
     """
 
-    ckpt: str = setting(help=_CKPT)
+    ckpt: str = setting(bare=True, help=_CKPT)
     prompt: list[str] = setting(
         [], text=True, help="must be given; taken as it is typed; given several times, all are continued in one batch"
     )
@@ -210,10 +210,10 @@ class ExportConfig(Limited):
     """Write a trained model as a folder that the transformers library loads.
 
     Examples
-      poslab export ckpt=RUN_FOLDER to=exported
+      poslab export RUN_FOLDER to=exported
     """
 
-    ckpt: str = setting(help=_CKPT)
+    ckpt: str = setting(bare=True, help=_CKPT)
     to: str = setting(help="the folder to write; it must be empty, or is made")
     allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
 

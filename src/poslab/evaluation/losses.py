@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Subset
 
 from poslab.data.windows import CoveringWindows
 from poslab.model.decoder import GPT
+from poslab.progress import progress
 from poslab.runs.evaluation import STRETCH, last_reach, window_ends
 
 BATCH_TOKENS = 4096  # per forward pass, or one window
@@ -65,7 +66,7 @@ def sliding_losses(model: GPT, tokens: Tensor, length: int, stride: int, every: 
     chosen = Subset(windows, [number for number, first_new in starts if first_new // STRETCH % every == 0])
     # With a generator of its own, or it would draw from the global one.
     batches = DataLoader(chosen, max(1, BATCH_TOKENS // length), generator=torch.Generator())
-    for numbers, inputs, targets in batches:
+    for numbers, inputs, targets in progress(batches, f"windows of {length:,}"):
         losses, counted = _losses(model, inputs, targets), targets != CoveringWindows.IGNORED
         is_new = (numbers[:, None] == 0) | (torch.arange(length) >= length - stride)
         new_losses.append(losses[counted & is_new])
@@ -84,7 +85,7 @@ def last_losses(model: GPT, tokens: Tensor, length: int, last: int, most_tokens:
         return None
     ends = torch.tensor(window_ends(model.shape.context_length, len(tokens) - 1, last, most_tokens))
     losses = []
-    for some in ends.split(max(1, BATCH_TOKENS // length)):
+    for some in progress(ends.split(max(1, BATCH_TOKENS // length)), f"windows of {length:,}, their ends"):
         windows = tokens[some[:, None] + torch.arange(-length, 1)].to(torch.int64)  # (B, length + 1)
         losses.append(_losses(model, windows[:, :-1], windows[:, -last:]))
     return torch.cat(losses)

@@ -33,9 +33,11 @@ _RIDGE = 1e-3  # times the mean variance of a channel
 class Probes:
     """Results of all probes. heads: by kind (L, H) the weight on the keys of that kind, the mean over queries that have
     any. errors (L + 1,): mean absolute error in tokens of the position that the probe reads before each block, and
-    after the last; middle: that of guessing the middle of the text."""
+    after the last; middle: that of guessing the middle of the text. even: the weight by kind of attention to all keys
+    alike."""
 
     heads: dict[str, Tensor]
+    even: dict[str, float]
     errors: Tensor
     middle: float
 
@@ -75,7 +77,12 @@ def probe(model: GPT, texts: Tensor) -> Probes | None:
     copies = (repeated[0][:, None] == repeated[0]).tril(-1)  # (T, T) bool, as all kinds of keys
     before, followed = torch.ones_like(copies).tril(-1).triu(-1), copies.roll(1, -1).tril()
     kinds = {"previous_token": before, "duplicate_token": copies, "induction": followed}
-    heads = {kind: (maps * keys).sum((-2, -1)) / keys.any(-1).sum() for kind, keys in kinds.items()}
+    alike = torch.ones_like(copies).tril().float()
+    alike /= alike.sum(-1, keepdim=True)
+    heads, even = (
+        {kind: (weights * keys).sum((-2, -1)) / keys.any(-1).sum() for kind, keys in kinds.items()}
+        for weights in (maps, alike)
+    )
     found: list[Tensor] = []  # before each layer and after the last
     with ExitStack() as hooks, model.evaluating(), model.drawing(0):
         for part in (*model.blocks, model.final_norm):
@@ -84,7 +91,7 @@ def probe(model: GPT, texts: Tensor) -> Probes | None:
         model.hidden(texts.to(model.token_embedding.weight.device))
     places = torch.arange(length, dtype=torch.float64)
     middle = float((places - places.mean()).abs().mean())
-    return Probes(heads, torch.stack(found), middle)
+    return Probes(heads, {kind: float(share) for kind, share in even.items()}, torch.stack(found), middle)
 
 
 def _position_error(states: Tensor) -> Tensor:

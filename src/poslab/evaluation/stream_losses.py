@@ -13,6 +13,7 @@ from poslab.evaluation.losses import BATCH_TOKENS, WindowLosses, by_window, head
 from poslab.model.decoder import GPT
 from poslab.model.memory import MemoryGPT, with_memory
 from poslab.positions.sizes import check_memory
+from poslab.progress import progress
 
 
 @torch.no_grad()
@@ -49,8 +50,8 @@ def consecutive_token_losses(model: GPT, tokens: Tensor, length: int, ends: Tens
     windows = CoveringWindows(tokens, length, length)
     scans = Scans(windows, max(1, BATCH_TOKENS // length), segments_before(length, model.reach), ends)
     token_losses = torch.zeros(len(windows), length)
-    for scan in map(scans.__getitem__, range(len(scans))):
-        for numbers, losses, targets in scan_losses(model, scan):
+    for scan in progress(range(len(scans)), f"windows of {length:,}"):
+        for numbers, losses, targets in scan_losses(model, scans[scan]):
             judged = (targets != CoveringWindows.IGNORED).any(1)
             token_losses[numbers[judged]] = losses[judged]
     return token_losses.flatten()[: len(tokens) - 1]

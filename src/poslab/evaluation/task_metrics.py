@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from poslab.evaluation.pictures import LEGIBLE
 from poslab.metric import SHARES, Metric, loss_metric
 from poslab.model.decoder import GPT
+from poslab.progress import progress
 from poslab.runs.error_examples import LOOKED_AT, WrongAnswer
 from poslab.tasks import Examples, Task
 from poslab.tasks.base import IGNORED
@@ -68,7 +69,7 @@ def measure(model: GPT, task: Task, seed: int | None = None) -> MetricsByLength:
     """
     metrics: MetricsByLength = {}
     variants = {"": task, **{f"_{name}": shift for name, shift in task.shifts().items()}}
-    for length in sorted(task.test_lengths):
+    for length in progress(sorted(task.test_lengths), "testing, lengths"):
         for ending, variant in variants.items():
             examples, by_draw = variant.test(length, seed), []
             for draw in model.draws:

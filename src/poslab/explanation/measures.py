@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from poslab.evaluation.pictures import attention_maps
 from poslab.explanation.probe_data import Questions
 from poslab.model.decoder import GPT
+from poslab.progress import progress
 
 MASS = 0.9  # of the attention, within the receptive field
 _REPEATED = 8  # tokens whose repetitions are read
@@ -89,7 +90,12 @@ def ablation(model: GPT, questions: Sequence[Questions], exact: bool, change: Ch
     """Measure a change of each size beside the unchanged questions. exact: proportions of right answers rather than
     losses."""
     plain = _results(model, questions, exact)
-    changed = torch.stack([_results(model, [change(batch, size) for batch in questions], exact) for size in sizes])
+    changed = torch.stack(
+        [
+            _results(model, [change(batch, size) for batch in questions], exact)
+            for size in progress(sizes, "changing the text, sizes")
+        ]
+    )
     difference = changed - plain  # (P, N)
     errors = difference.std(-1) / difference.shape[-1] ** 0.5 if len(plain) > 1 else torch.zeros(len(changed))
     return Ablation(exact, sizes, changed.mean(-1), difference.mean(-1), errors)

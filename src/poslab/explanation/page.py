@@ -93,56 +93,91 @@ def write(findings: Sequence[Findings], command: str) -> str:
 
 
 def sentences(findings: Findings) -> list[str]:
-    """Return the measures in words."""
+    """Return the measures in words, each beginning with what it shows."""
     model, probe_data = findings.study.model, findings.study.probe_data
     known = model.pos.max_length(model.shape)
     longest = model.shape.training_length if probe_data is None else probe_data.longest
     text = [
-        f"It has something to say of any position; in training it read {longest:,} tokens at most, "
-        "and what it does with longer ones nobody taught it."
+        f"It is defined at any position. In training it read at most {longest:,} tokens, and anything longer is "
+        "extrapolation."
         if known is None
-        else f"It knows {known:,} positions, 0 to {known - 1:,}. There is nothing in it for a token at position "
-        f"{known:,}: a longer text can't be read in one piece."
+        else f"It has {known:,} positions, 0 to {known - 1:,}: a longer text can't be read in one piece."
     ]
     if findings.measured is not None:
-        reach = sorted(findings.measured.reach.flatten().tolist())
-        tokens = f"{reach[0]} token{'s' * (reach[0] != 1)}"
-        text.append(
-            f"Of its {len(reach)} heads, the narrowest has {MASS:.0%} of its attention within {tokens}, the "
-            f"middle one within {reach[len(reach) // 2]}, the widest within {reach[-1]}. Spread evenly, it would be "
-            f"{findings.measured.even_reach}."
-        )
+        text.append(_reach(sorted(findings.measured.reach.flatten().tolist()), findings.measured.even_reach))
     if findings.probes is not None:
-        heads, errors = findings.probes.heads["induction"], findings.probes.errors
-        layer, head = divmod(int(heads.argmax()), heads.shape[1])
-        text += [
-            f"Where random tokens come again and again, head {head} of layer {layer} has {float(heads.max()):.0%} of "
-            "its attention on what followed them before (induction), the most of all.",
-            "A linear probe of its hidden states tells where in the text a token stands, "
-            f"{float(errors.min()):.1f} tokens off at best (layer {int(errors.argmin())}); the middle as a guess is "
-            f"{findings.probes.middle:.1f} off.",
-        ]
+        text += [_induction(findings.probes), _position(findings.probes)]
     if findings.retrieved is not None:
         low, high = (f"{float(share):.0%}" for share in findings.retrieved.gates.aminmax())
+        verb = "hardly retrieves" if float(findings.retrieved.gates.max()) < _HARDLY else "retrieves"
         text.append(
-            f"Layer {findings.retrieved.layer} retrieves: of its heads' output, {low} to {high} come from before the "
+            f"Layer {findings.retrieved.layer} {verb}: of its heads' output, {low} to {high} come from before the "
             f"segment. Half of that attention lies more than {findings.retrieved.median_distance:,} tokens back."
         )
     if findings.ablations:
-        cut, shuffled = (_until(findings.ablations[name]) for name in _OF_TEXT)
-        text.append(f"If only the last n tokens are left, {cut}")
-        text.append(f"If all but the last n tokens come in a random order, {shuffled}")
+        text += [_until(findings.ablations[name], *words) for name, words in _USES.items()]
         text.append(_moved(findings.ablations["shift"]))
     return text
 
 
-def _until(ablation: Ablation) -> str:
+_HARDLY = 0.05  # of a head's output
+# What an ablation shows where the model gets worse, better, or neither; and how the text was changed.
+_USES = {
+    "truncate": (
+        "It uses tokens from far back",
+        "Tokens from far back do harm",
+        "It makes no use of tokens from far back",
+        "if only the last n tokens are left",
+    ),
+    "shuffle": (
+        "It uses the order of tokens far back",
+        "The order of tokens far back does harm",
+        "It makes no use of the order of tokens far back",
+        "if all but the last n tokens come in a random order",
+    ),
+}
+
+
+def _reach(reach: list[int], even: int) -> str:
+    """reach: of each head, in ascending order; even: that of attention to all keys alike."""
+    verdict = "Some heads look nearby" if 2 * reach[0] < even else "No head keeps to what is near"
+    tokens = f"{reach[0]} token{'s' * (reach[0] != 1)}"
+    return (
+        f"{verdict}: of {len(reach)} heads, the narrowest has {MASS:.0%} of its attention within {tokens}, the "
+        f"middle one within {reach[len(reach) // 2]}, the widest within {reach[-1]}. Spread evenly, it would be {even}."
+    )
+
+
+def _induction(probes: Probes) -> str:
+    heads, even = probes.heads["induction"], probes.even["induction"]
+    (layer, head), share = divmod(int(heads.argmax()), heads.shape[1]), float(heads.max())
+    found = share > 2 * even
+    who, has = (f"Head {head} of layer {layer}", "it has") if found else ("No head", "none has more than")
+    return (
+        f"{who} continues what it has read before (induction): where random tokens are repeated, {has} {share:.0%} of "
+        f"its attention on what followed the earlier copies of a token. Spread evenly, it would be {even:.0%}."
+    )
+
+
+def _position(probes: Probes) -> str:
+    error, layer = float(probes.errors.min()), int(probes.errors.argmin())
+    ways = {0.5: "reads", 0.9: "reads only roughly"}  # by the share of the guess's error that is left
+    verb = next((way for share, way in ways.items() if error < share * probes.middle), "cannot read")
+    return (
+        f"A linear probe {verb} the position from the hidden states: its error is {error:.1f} tokens at best (layer "
+        f"{layer}), guessing the middle gives {probes.middle:.1f}."
+    )
+
+
+def _until(ablation: Ablation, worse: str, better: str, neither: str, change: str) -> str:
     """Return how much a change matters, and from which size on it doesn't, in words."""
     changed = _changed(ablation)
     if not changed:
-        return f"it does as well, even with n = {ablation.sizes[0]}, as far as these questions can tell."
+        return f"{neither}: {change}, no difference shows, even with n = {ablation.sizes[0]}."
     first, last = changed[0], changed[-1]
-    text = f"{_amount(ablation, first)} with n = {ablation.sizes[first]}"
+    largest = max(changed, key=lambda n: abs(float(ablation.differences[n])))
+    loses = (float(ablation.differences[largest]) > 0) != ablation.exact
+    text = f"{worse if loses else better}: {change}, {_amount(ablation, first)} with n = {ablation.sizes[first]}"
     if last > first:
         text += f", and {_amount(ablation, last)} with n = {ablation.sizes[last]}"
     beyond = "" if last + 1 == len(ablation.sizes) else f"; from n = {ablation.sizes[last + 1]} on no difference shows"
@@ -151,14 +186,12 @@ def _until(ablation: Ablation) -> str:
 
 def _moved(ablation: Ablation) -> str:
     if float(ablation.differences.abs().max()) < 1e-3:
-        return "If all positions are moved, nothing changes, as far as these questions can tell: only distances count."
+        return "Only distances count: if all positions are moved, nothing changes, as far as these questions can tell."
     changed = _changed(ablation)
     if not changed:
-        return "If all positions are moved, its answers change, by less than these questions can tell."
-    amount = _amount(ablation, changed[0])
-    return (
-        f"If all positions are moved by {ablation.sizes[changed[0]]}, {amount}: it knows places, not distances alone."
-    )
+        return "Distances count, and places hardly: if all positions are moved, no difference shows."
+    offset, amount = ablation.sizes[changed[0]], _amount(ablation, changed[0])
+    return f"It knows places, not distances alone: if all positions are moved by {offset}, {amount}."
 
 
 def _changed(ablation: Ablation) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,7 @@ from poslab.positions.combined import Wrapper
 from poslab.positions.sizes import check_sizes, initial_tables
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import distrust, edited, outside
-from poslab.runs.folder import RunFolder
+from poslab.runs.folder import RunFolder, run_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +74,7 @@ class Checkpoint:
 def find_checkpoint(path: str | Path) -> Path:
     """Return the file itself, or the best weights of a run folder, else its last checkpoint. Raises SettingError for
     none."""
-    given = Path(os.path.expanduser(path))
+    given = run_at(path)
     run = RunFolder(given)
     for candidate in (given, run.best, run.last, given / EXPORTED):
         if candidate.is_file():

@@ -1,6 +1,7 @@
 """Folder of a run: the names of everything in it, and the lock of the process that writes there."""
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -65,6 +66,19 @@ class RunFolder:
             raise SettingError(option, str(self), "another process is running it") from None
         held.callback(lambda: self._lock.unlink(missing_ok=True) if self.finished else None)  # nobody will want it
         return held
+
+
+def run_at(path: str | Path) -> Path:
+    """Return the path; for `last`, where there is none of that name, the newest run in `runs`, if any."""
+    given = Path(os.path.expanduser(path))
+    if str(path) != "last" or given.exists():
+        return given
+    begun = (checkpoints for checkpoints in RUNS.rglob("checkpoints") if any(checkpoints.iterdir()))
+    newest = max(begun, key=lambda checkpoints: checkpoints.stat().st_mtime, default=None)
+    if newest is None:
+        return given
+    print(f"note: the last run is {newest.parent}", file=sys.stderr)
+    return newest.parent
 
 
 def failure_in(log: Path) -> str:

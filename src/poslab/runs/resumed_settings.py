@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from poslab.config.command_line import command_line
 from poslab.config.fields import MAY_CHANGE, Role
 from poslab.config.groups import SLOTS, flat, names, role_of
 from poslab.config.nodes import chosen, given_of, given_settings, part_of, targets, with_settings
@@ -18,7 +18,7 @@ from poslab.config.schemes import node_of, parse_scheme
 from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, parse, resolved
 from poslab.errors import SettingError, as_typed
 from poslab.runs.code import distrust, foreign_code
-from poslab.runs.folder import RunFolder
+from poslab.runs.folder import RunFolder, run_at
 from poslab.runs.readers import read_config
 
 
@@ -30,7 +30,7 @@ def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> T
     """
     if not str(composed.resume):  # which would be the folder that one is in
         raise SettingError("resume", "", "must name the folder of a run")
-    folder = Path(os.path.expanduser(str(composed.resume)))
+    folder = run_at(str(composed.resume))
     typed = resolved(composed)
     own, pos_name, own_overrides = _read_settings(folder, typed, overrides)
     merged = _merge(own, typed, overrides)
@@ -39,6 +39,11 @@ def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> T
     if changed:
         listed = ", ".join(f"{k}={as_typed(v)} (its own: {as_typed(before.get(k))})" for k, v in changed.items())
         problem = f"the run has other settings, {listed}; what may change is {', '.join(names(MAY_CHANGE))}"
+        if not any(name.startswith("model.") for name in changed):  # into which its weights may not fit
+            new = [setting for setting in overrides if not setting.startswith("resume=")]
+            own_ones = [kept for kept in own_overrides or () if not given_settings([kept]).keys() & given_settings(new)]
+            command = command_line("train", *own_ones, f"init_from={folder}", *new)
+            problem += f"; a new run that begins with its weights has any: {command}"
         raise SettingError("resume", folder, problem)
     if own_overrides is not None:  # those of the command line replace the run's own
         again = given_settings(overrides).keys()

@@ -5,6 +5,7 @@ has imported `poslab.sweep.loaded` once and done nothing else.
 """
 
 import contextlib
+import io
 import math
 import multiprocessing
 import os
@@ -127,6 +128,8 @@ def _run(config: TrainConfig, command: list[str], log: Path, planned_code: dict[
     with log.open("w", encoding="utf-8") as opened:
         os.dup2(opened.fileno(), 1)
         os.dup2(opened.fileno(), 2)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # so that the log shows how far the job is
     sys.argv = command
     try:
         train_or_evaluate(config, planned_code)

@@ -1,21 +1,26 @@
-"""Console output of a run: a head, a line per validation, the results, and a progress bar where there is a terminal."""
+"""Console output of a run: a head, a line per validation, the results; between them a progress bar where there is a
+terminal, and a line a minute elsewhere."""
 
 import math
+import re
+import shlex
 import shutil
 import sys
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import TQDMProgressBar
 
+from poslab.config.command_line import command_line
 from poslab.config.nodes import briefly
 from poslab.errors import as_typed
 from poslab.metric import LOSS, perplexity
+from poslab.progress import Minute
 from poslab.runs.folder import RunFolder
 from poslab.runs.summary import Summary
 from poslab.training.module import LanguageModel, language_model_of
-from poslab.training.summary import backend_words, training_choices
 from seedstats.page.terminal import clock, table_line
 
 _BEFORE = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10}  # columns and their widths
@@ -23,7 +28,7 @@ _FIGURE = 10
 _AFTER = {"tokens/s": 8, "time": 6}
 
 
-def introduce(module: LanguageModel, folder: RunFolder, trainer: Trainer, warnings: list[str], begins: str) -> None:
+def introduce(module: LanguageModel, folder: RunFolder, warnings: list[str], begins: str) -> None:
     """Print what is about to be trained, and where the run begins if not at its beginning; on stderr, the warnings."""
     config, counts = module.config, module.model.parameter_counts()
     for warning in warnings:
@@ -31,7 +36,6 @@ def introduce(module: LanguageModel, folder: RunFolder, trainer: Trainer, warnin
     settings = ", ".join(f"{k}={as_typed(v)}" for k, v in briefly(config.pos_settings).items())
     print(f"scheme   {config.pos_name}{f' ({settings})' if settings else ''}, seed {config.settings.seed}")
     print(f"model    {counts['total']:,} parameters, {counts['scheme']:,} of them for position")
-    print(f"backend  {backend_words(training_choices(module.model, trainer.strategy.root_device))}")
     print(f"data     {module.data.description}")
     shares = [measure for measure in module.data.measures if measure.is_proportion and measure.chance is not None]
     if shares:
@@ -39,8 +43,8 @@ def introduce(module: LanguageModel, folder: RunFolder, trainer: Trainer, warnin
     print(f"run      {folder}{begins}")
 
 
-def conclude(summary: Summary, module: LanguageModel, folder: RunFolder) -> None:
-    """Print the results, and where to look next."""
+def conclude(summary: Summary, module: LanguageModel, folder: RunFolder, further: Mapping[str, str]) -> None:
+    """Print the results, and what to type next. further: commands of loggers, by what they do."""
     state, settings = module.state, module.config.settings
     target = settings.target_loss
     best, steps = summary.best_val_loss, summary.steps
@@ -66,8 +70,17 @@ def conclude(summary: Summary, module: LanguageModel, folder: RunFolder) -> None
     print(f"speed    {speed:,.0f} tokens/s; {summary.tokens:,} tokens in {duration}, validations included")
     if state.sample:
         print(textwrap.fill(state.sample, width(), initial_indent="sample   ", subsequent_indent=" " * 9))
+    # In double quotes, which are easier to read and to change than what shlex makes of an apostrophe.
+    prompt = re.sub(r'(["\\$`])', r"\\\1", module.data.vocabulary.decode(module.data.prompt))
+    commands = {
+        "curves": shlex.join(["tensorboard", "--logdir", str(folder.path.parent)]),
+        **further,
+        "explain": command_line("explain", str(folder)),
+        "generate": f'{command_line("generate", str(folder))} prompt="{prompt}"',
+    }
     print(f"run      {folder}")
-    print(f"compare  tensorboard --logdir {folder.path.parent}")
+    for name, command in commands.items():
+        print(f"{name:<8} {command}")
     if summary.worse_than_guessing:
         print(f"warning: {summary.worse_than_guessing}", file=sys.stderr)
 
@@ -79,9 +92,26 @@ class ValidationLines(Callback):
         processes = language_model_of(pl_module).data.processes
         together = f", each with a batch of each of {processes} processes" if processes > 1 else ""
         pl_module.print(f"steps    {language_model_of(pl_module).total_steps():,}{together}\n")
+        self._warn_of_a_single_one(trainer, language_model_of(pl_module))
         if trainer.enable_validation:
             names = (figure.name for figure in language_model_of(pl_module).data.figures)
             pl_module.print(_line(*_BEFORE, *names, *_AFTER))
+
+    def _warn_of_a_single_one(self, trainer: Trainer, module: LanguageModel) -> None:
+        """Warn on stderr where the first validation is the last one, too."""
+        each, epochs = trainer.accumulate_grad_batches, trainer.check_val_every_n_epoch or 1
+        steps, in_epoch = module.total_steps(), math.ceil(trainer.num_training_batches / each)
+        if not (trainer.is_global_zero and trainer.enable_validation and trainer.val_check_batch) or steps < 2:
+            return
+        first = (epochs - 1) * in_epoch + math.ceil(trainer.val_check_batch / each)
+        if module.state.validations or first < steps:
+            return
+        patience = module.config.settings.early_stopping_patience
+        stops = "" if patience is None else f" and early_stopping_patience={patience} stops nothing"
+        often = f"trainer.val_check_interval={max(1, min(steps, in_epoch) * each // 4)}"
+        often = "trainer.check_val_every_n_epoch=1" if epochs > 1 else often
+        problem = f"the only validation is after the last step, so no weights are chosen{stops}"
+        print(f"warning: {problem}; {often} validates more often", file=sys.stderr)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         module = language_model_of(pl_module)
@@ -92,6 +122,33 @@ class ValidationLines(Callback):
         cells += [f"{train_loss:.4f}", f"{state.last_val_loss:.4f}"]
         cells += [f"{f:,.1f}" if name == "perplexity" else f"{f:.3f}" for name, f in module.figures.items()]
         pl_module.print(_line(*cells, f"{state.tokens_per_s:,.0f}", clock(state.clock.seconds)))
+
+
+class LineAMinute(Callback):
+    """Callback that prints how far the training is where nothing else was printed for a minute, for output that is no
+    terminal: a file, a notebook, the log of a job."""
+
+    def __init__(self) -> None:
+        self.minute = Minute()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.minute.begin()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # which has a line
+        self.minute.begin()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        if self.minute.is_over():
+            module = language_model_of(pl_module)
+            loss = math.nan if module.loss is None else float(module.loss)
+            of = f"step {trainer.global_step:,} of {module.total_steps():,}"
+            pl_module.print(f"{of}, loss {loss:.4f}, {module.state.tokens_per_s:,.0f} tokens/s")
+
+    def on_validation_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
+    ) -> None:
+        if self.minute.is_over():
+            pl_module.print(f"validation: batch {batch_idx + 1:,} of {trainer.num_val_batches[0]:,}")
 
 
 def _line(*cells: str) -> str:

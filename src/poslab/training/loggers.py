@@ -6,8 +6,9 @@ import hashlib
 import logging
 import math
 import re
+import shlex
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,6 +59,11 @@ def make_loggers(nodes: Mapping[str, Node], folder: RunFolder) -> list[Logger]:
     return loggers
 
 
+def commands_of(loggers: Iterable[Logger]) -> dict[str, str]:
+    """Return what a user may type once a run is over, by what it does."""
+    return {name: command for logger in loggers for name, command in getattr(logger, "commands", {}).items()}
+
+
 def writer_of(trainer: Trainer) -> Any:
     """Return TensorBoard's SummaryWriter, in the process that writes; None in others."""
     writer = trainer.logger.experiment if isinstance(trainer.logger, TensorBoard) else None
@@ -92,6 +98,11 @@ class Wandb(WandbLogger):
         }
         super().__init__(save_dir=save_dir, project=project, offline=offline, **{**own, **settings})
         self._wandb_init.pop("anonymous", None)  # which Lightning passes, and wandb warns that it has no effect
+
+    @property
+    def commands(self) -> dict[str, str]:
+        """Return what uploads a run that was logged offline."""
+        return {"upload": f"wandb sync {shlex.quote(str(self.save_dir))}/wandb/offline-run-*"} if self._offline else {}
 
     def finalize(self, status: str) -> None:
         super().finalize(status)
@@ -179,21 +190,25 @@ class SampleText(Callback):
         if not math.isfinite(module.state.last_val_loss):  # such a model writes nothing
             return
         line, page = module.data.sample(module.model)
-        module.state.sample = line = visible(_with_signs_at_the_end(line))
+        module.state.sample = line = visible(_with_signs(line, everywhere=True))
         module.print("       " + textwrap.shorten(line, width() - 8, placeholder=" ..."))
-        writer.add_text("sample", _with_signs_at_the_end(page), trainer.global_step)
+        writer.add_text("sample", visible(_with_signs(page)), trainer.global_step)
 
 
-def _with_signs_at_the_end(text: str) -> str:
-    """Return a text with signs for the line ends and spaces that it ends with, "␣×31", because screens and Markdown
-    show none, and a model may have written nothing else."""
-    written = text.rstrip(" \n")
+_SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥"}
+
+
+def _with_signs(text: str, everywhere: bool = False) -> str:
+    """Return a text with signs for the line ends, tabs and spaces that it ends with, "␣×31", because screens and
+    Markdown show none, and a model may have written nothing else. everywhere: in a line of the screen, of all but
+    single spaces."""
 
     def sign(run: re.Match[str]) -> str:
-        one, count = "␣" if run[0][0] == " " else "↵", len(run[0])
+        one, count = _SIGNS[run[1]], len(run[0])
         return one * count if count < 4 else f"{one}×{count}"
 
-    return written + re.sub(r" +|\n+", sign, text[len(written) :])
+    blanks = r"[ \n\t]{2,}|[\n\t]|[ \n\t]+$" if everywhere else r"[ \n\t]+$"
+    return re.sub(blanks, lambda blank: re.sub(r"(\s)\1*", sign, blank[0]), text)
 
 
 class Pictures(Callback):

@@ -19,7 +19,7 @@ from poslab.signals import StopRequest
 from poslab.training.console import conclude, introduce
 from poslab.training.data import make_data
 from poslab.training.initial_model import make_model
-from poslab.training.loggers import check_loggers
+from poslab.training.loggers import check_loggers, commands_of
 from poslab.training.machine import check_flex, keep_freed_memory
 from poslab.training.module import LanguageModel
 from poslab.training.optimizer import make_schedule
@@ -72,7 +72,7 @@ def train(config: TrainConfig) -> Summary:
                 summary = replace(summary, **data.test(folder.path))
                 summary.write(folder.summary)  # last: what has one is finished
                 folder.previous.unlink(missing_ok=True)
-                conclude(summary, module, folder)
+                conclude(summary, module, folder, commands_of(trainer.loggers))
     check_target(config.settings.target_loss, module.state)
     return summary
 
@@ -81,7 +81,7 @@ def _begin(folder: RunFolder, module: LanguageModel, trainer: Trainer, earlier: 
     """Write the settings, and say what is about to be trained."""
     write_whole(folder.config, yaml.safe_dump(module.config.recorded, sort_keys=False, allow_unicode=True))
     folder.diverged.unlink(missing_ok=True)
-    introduce(module, folder, trainer, run_warnings(module.config, trainer) + earlier.notes, earlier.words)
+    introduce(module, folder, run_warnings(module.config, trainer) + earlier.notes, earlier.words)
 
 
 def _fit(trainer: Trainer, module: LanguageModel, folder: RunFolder, earlier: ResumedRun) -> None:

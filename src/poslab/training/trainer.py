@@ -24,7 +24,7 @@ from poslab.metric import LOSS
 from poslab.processes import launched, launcher_plugins
 from poslab.runs.folder import RunFolder
 from poslab.signals import StopRequest
-from poslab.training.console import ProgressBar, ValidationLines
+from poslab.training.console import LineAMinute, ProgressBar, ValidationLines
 from poslab.training.data import DataModule
 from poslab.training.figures import ProbeFigures, TrainingFigures
 from poslab.training.loggers import HyperParameters, Pictures, SampleText, make_loggers
@@ -46,6 +46,8 @@ def make_trainer(
     if on_terminal:
         # Ahead of those that print, which it lets through; to read the loss waits for a GPU.
         callbacks.insert(0, ProgressBar(refresh_rate=config.trainer.log_every_n_steps))
+    else:
+        callbacks.append(LineAMinute())
     own: dict[str, Any] = {"max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
     trainer = Trainer(
         **asdict(config.trainer) | launched(config.trainer.devices) | own,

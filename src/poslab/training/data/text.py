@@ -1,6 +1,7 @@
 """Windows of a text: overlapping and shuffled in training, side by side in validation."""
 
 import multiprocessing
+import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +24,10 @@ from poslab.model.decoder import GPT
 from poslab.runs.checkpoint import load_checkpoint
 from poslab.training.data import DataModule, loader_generator
 from poslab.training.loss import language_model_loss
+
+_END = r"\n\s*|(?<=[.!?])[\"'”’)]*(?=\s)"  # of a line or a sentence
+_LINE = 40  # characters of a prompt at most
+_LOOKED_AT = 400  # tokens, in which a line begins
 
 
 class TextDataModule(DataModule):
@@ -64,11 +69,18 @@ class TextDataModule(DataModule):
         raise SettingError("model.context_length", self.context_length, problem)
 
     def _opening(self) -> list[int]:
-        """Return the first words of the validation text."""
-        opening = self.corpus.validation[:12].tolist()
-        # The split may have cut a word in two.
-        starts = (i for i in range(1, len(opening)) if self.vocabulary.decode(opening[i : i + 1]).startswith(" "))
-        return opening[next(starts, 0) :]
+        """Return the first line or sentence of the validation text that the split has left whole, cut after a word."""
+        opening = self.corpus.validation[:_LOOKED_AT].tolist()
+        ends = [len(self.vocabulary.decode(opening[:count])) for count in range(len(opening) + 1)]
+        text = self.vocabulary.decode(opening)
+        # Of a text without lines and sentences, what follows its first space.
+        begins = next((found.end() for found in (re.search(_END, text), re.search(r"(?=\s)", text)) if found), 0)
+        begins += len(text[begins:]) - len(text[begins:].lstrip())
+        line = re.split(_END, text[begins : begins + _LINE])[0]
+        line = line if len(line) < _LINE else line[: line.rfind(" ")] if " " in line else line
+        first = max(count for count, end in enumerate(ends) if end <= begins)  # with the space before a word
+        last = max(count for count, end in enumerate(ends) if end <= begins + len(line))
+        return opening[first:last] or opening[:1]
 
     @property
     def rows_of_order(self) -> int:

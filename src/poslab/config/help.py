@@ -1,0 +1,89 @@
+"""What `train --help` shows: every option of every group, and every setting with its default and the comment that the
+yamls have beside it."""
+
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from poslab.config.nodes import flat_node
+from poslab.errors import as_typed
+
+_WIDTH = 120
+_SETTING = re.compile(r"( *)([\w/]+):(?:.*? # (.*))?")
+
+
+def options_text(groups: Mapping[str, Iterable[str]], choices: Mapping[str, Any], roots: Sequence[Path]) -> str:
+    """Return a line for each option of each group: whether it is chosen, and the first sentence of its yaml."""
+    blocks = []
+    for group, options in groups.items():
+        chosen = re.findall(r"[^\[\]', ]+", str(choices.get(group)))  # of several, as their list is written
+        about = {f"{'*' if name in chosen else ' '} {group}={name}": _files(roots, group, name) for name in options}
+        blocks.append(_columns({line: _first_sentence(files[0]) for line, files in about.items()}))
+    return "\n\n".join(blocks)
+
+
+def settings_text(settings: Mapping[Any, Any], choices: Mapping[str, Any], roots: Sequence[Path]) -> str:
+    """Return a line for each setting, group by group, with the comment beside it in the yamls that are chosen.
+
+    settings: as composed. choices: the options by their groups, in the order of composition.
+    """
+    comments = _comments(roots[0] / "train.yaml", "")
+    for group, chosen in choices.items():
+        for name in re.findall(r"[^\[\]', ]+", str(chosen)):
+            for file in _files(roots, group, name):
+                comments |= _comments(file, group.replace("/", "."))
+    blocks: dict[str, dict[str, str]] = {}
+    for name, value in flat_node(settings).items():
+        group = name.partition(".")[0] if "." in name or isinstance(settings.get(name), Mapping) else ""
+        blocks.setdefault(group, {})[f"  {name}: {as_typed(value)}"] = comments.get(name, "")
+    return "\n\n".join(map(_columns, blocks.values()))
+
+
+def _columns(lines: Mapping[str, str]) -> str:
+    """Return lines with their comments in a column of their own, where there is room for one."""
+    width = min(max(map(len, lines)), _WIDTH // 2)
+    text = []
+    for line, comment in lines.items():
+        first, *rest = textwrap.wrap(comment, _WIDTH - width - 4) or [""]
+        text.append(f"{line:<{width}}  # {first}" if first else line)
+        text += [f"{'':<{width}}  # {more}" for more in rest]
+    return "\n".join(text)
+
+
+def _files(roots: Sequence[Path], group: str, name: str) -> list[Path]:
+    """Return the yaml of an option, as a list; none where there is none, as for Hydra's own groups."""
+    return [file for root in roots if (file := root / group / f"{name}.yaml").is_file()][:1]
+
+
+def _head(file: Path) -> list[str]:
+    """Return the lines of the comment that a yaml begins with, where its settings go included (`@package`)."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    count = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    return [line.removeprefix("#").strip() for line in lines[:count]]
+
+
+def _first_sentence(file: Path) -> str:
+    head = " ".join(line for line in _head(file) if not line.startswith("@package"))
+    return re.split(r"(?<=[.?!]) (?=[A-Z(])", head)[0]
+
+
+def _comments(file: Path, package: str) -> dict[str, str]:
+    """Return the comment beside each setting of a yaml, and of the yamls of its group that it builds on, by the
+    setting's name on the command line."""
+    text = file.read_text(encoding="utf-8")
+    found: dict[str, str] = {}
+    for base in (yaml.safe_load(text) or {}).get("defaults", []):
+        if isinstance(base, str) and base != "_self_":
+            found |= _comments(file.with_name(f"{base}.yaml"), package)
+    outer = [] if "@package _global_" in _head(file) or not package else [(-1, package)]
+    for line in text.splitlines():
+        if match := _SETTING.fullmatch(line):
+            indent = len(match[1])
+            outer = [*(one for one in outer if one[0] < indent), (indent, match[2])]
+            if match[3]:
+                found[".".join(name for _, name in outer)] = match[3]
+    return found
