@@ -81,7 +81,7 @@ def test_compiled_training_loads_without(tmp_path: Path) -> None:
     assert summary["attention_backend"] != "reference"
     assert 7 < summary["best_val_loss"] < 8
     state = content_of(tmp_path / "run")["state_dict"]
-    model = decoder_of(make_scheme(RICHEST), vocab_size=1417, **(dataclasses.asdict(config.model) | {"compile": False}))
+    model = decoder_of(make_scheme(RICHEST), vocab_size=1417, **(config.model.arguments | {"compile": False}))
     model.load_state_dict({key.removeprefix("model."): value for key, value in state.items()})
 
 
