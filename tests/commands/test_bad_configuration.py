@@ -125,7 +125,7 @@ def test_help_before_torch(tmp_path: Path) -> None:
     )
     assert (plain[0], plain[2]) == (0, "")
     assert "scripts/train.py pos=t5" in plain[1]
-    assert re.findall(r"^[ *] pos=(\w+) ", plain[1], flags=re.MULTILINE) == SCHEMES
+    assert re.findall(r"^[ *] pos=(\w+)\b", plain[1], flags=re.MULTILINE) == SCHEMES
     assert all(f" {group}=" in plain[1] for group in GROUPS)
     assert "claims=" not in plain[1]
     assert all(re.search(rf"^  {name}: |^[ *] {name}=", plain[1], flags=re.MULTILINE) for name in names())
