@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from seedstats.effects import Cell, cell_means, cells_of, factors
-from seedstats.finding import counted, p_text
+from seedstats.finding import Shown, p_text
 from seedstats.groups import BySeed, Group, SeedPlan, by_name
 from seedstats.metric import Metric
 from seedstats.page.blocks import Table
@@ -38,14 +38,9 @@ class Interaction:
     @property
     def sentence(self) -> str:
         """Return the finding, where the interaction is shown."""
-        d, metric = self.difference, self.metric
-        more = "better" if d.leaning * metric.sign < 0 else "worse"
-        low, high = sorted(map(abs, d.interval or (0.0, 0.0)))
-        places = metric.places(low, abs(d.mean or 0.0), high)
-        ends = f" [{low:.{places}f}, {high:.{places}f}]" if d.interval else ""
-        size = f"{abs(d.mean or 0.0):.{places}f} {metric.short_unit}".rstrip()
-        compared = f"With {self.level} instead of {self.other}, {self.name} does {more} against {self.baseline}"
-        return f"{compared}: {size}{ends}, {counted(d.n)}."
+        shown = Shown(self.name, self.baseline, self.difference, self.metric, None)
+        compared = f"With {self.level} instead of {self.other}, {self.name} does {shown.word} against {self.baseline}"
+        return f"{compared}: {shown.amount}."
 
 
 def interactions(

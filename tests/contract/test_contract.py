@@ -200,6 +200,8 @@ def test_what_can_not_be_tried_is_said() -> None:
         result, words = outcome(PARTS[part], windowed(LONGEST_WINDOW + 1, **WINDOWS[0]))
         assert (result, words[:36]) == ("not tried", "its window of 513 keys is wider than"), part
         assert outcome(PARTS[part], Layers((Entry(RoPE(), LONGEST_WINDOW), Entry(ALiBi()))))[0] == "ok", part
+    for part in ("no look ahead", "cache"):  # as before a training, whose length is given
+        assert outcome(PARTS[part], windowed(LONGEST_WINDOW + 1, **WINDOWS[0]), context_length=40)[0] == "ok", part
 
 
 SHAPE = ModelShape(context_length=256, embed_dim=24, num_layers=4, num_heads=2)

@@ -226,7 +226,7 @@ class CheckConfig(Limited):
     Examples
       poslab check my_file.Scheme
       poslab check my_file.Scheme pos.steepest=0.5 strict=true
-      poslab check rope norm=my_file.Norm mlp=my_file.MLP mlp.factor=2
+      poslab check my_file.Scheme norm=my_file.Norm mlp=my_file.MLP mlp.factor=2
     """
 
     pos: SCHEME = setting({}, bare=True, help="a scheme by its name or class, and settings")

@@ -13,7 +13,6 @@ from poslab.config.schemes import node_of
 from poslab.config.train import TrainConfig
 from poslab.errors import SettingError, blamed_on
 from poslab.positions import ModelShape, PositionScheme
-from poslab.positions.nope import NoPE
 from poslab.runs.code import outside
 from poslab.tasks import Task
 from poslab.tasks.checks import check_task
@@ -62,7 +61,7 @@ def try_block(model: ModelConfig) -> None:
 
     for part in _QUICK:
         with torch.random.fork_rng(devices=[]):
-            result, words = outcome(PARTS[part], NoPE(), **_sizes(model.shape), **block)
+            result, words = outcome(PARTS[part], PositionScheme(), **_sizes(model.shape), **block)
         if result == "differs":
             raise SettingError("model", foreign, f"{part}: {words}")
     _TRIED.add(tried)

@@ -108,7 +108,9 @@ def _model(scheme: PositionScheme, **sizes: Any) -> GPT:
 
 def _model_and_tokens(scheme: PositionScheme, sizes: dict[str, Any], least: int = 150) -> tuple[GPT, Tensor]:
     """Return a causal model, and tokens of a whole context, which is longer than a window unless `sizes` has one."""
-    model = _model(scheme, **{"context_length": beyond_window(scheme, least)} | sizes)
+    if "context_length" not in sizes:
+        sizes = sizes | {"context_length": beyond_window(scheme, least)}
+    model = _model(scheme, **sizes)
     if not model.shape.causal:
         raise NotTried("the model isn't causal")
     return model, _tokens(model.shape.context_length)

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from poslab.config.fields import NOT_COMPARED
@@ -106,7 +107,14 @@ def named_conditions(runs: Sequence[Run], conditions: Collection[str]) -> dict[s
     Settings of a group that differ as its options do, in `model=gpt2,modern`, are one condition by the group's name. A
     fact that follows from the others is none.
     """
-    found: dict[str, Reader] = {key: partial(_shared_value, key=key) for key in conditions}
+    shared: dict[Path, dict[str, Any]] = {}
+
+    def value(run: Run, key: str) -> str:
+        if run.folder not in shared:  # because to flatten a configuration takes long
+            shared[run.folder] = _shared_by_comparable_runs(run)
+        return _short(shared[run.folder].get(key))
+
+    found: dict[str, Reader] = {key: partial(value, key=key) for key in conditions}
     for group in TRAINING:
         own = {key: read for key, read in found.items() if key.startswith(f"{group}.")}
         option: dict[str, Reader] = {group: partial(_option, group=group)}
@@ -134,10 +142,6 @@ def _determines(runs: Sequence[Run], first: Mapping[str, Reader], second: Mappin
     """Return whether runs that agree in the first conditions agree in the second."""
     both = {(tuple(read(run) for read in first.values()), tuple(read(run) for read in second.values())) for run in runs}
     return len({values for values, _ in both}) == len(both)
-
-
-def _shared_value(run: Run, key: str) -> str:
-    return _short(_shared_by_comparable_runs(run).get(key))
 
 
 def _option(run: Run, group: str) -> str:

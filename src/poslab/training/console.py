@@ -17,6 +17,7 @@ from poslab.config.command_line import command_line
 from poslab.config.nodes import briefly
 from poslab.errors import as_typed
 from poslab.metric import LOSS, perplexity
+from poslab.processes import rank
 from poslab.progress import Minute
 from poslab.runs.folder import RunFolder
 from poslab.runs.summary import Summary
@@ -101,7 +102,7 @@ class ValidationLines(Callback):
         """Warn on stderr where the first validation is the last one, too."""
         each, epochs = trainer.accumulate_grad_batches, trainer.check_val_every_n_epoch or 1
         steps, in_epoch = module.total_steps(), math.ceil(trainer.num_training_batches / each)
-        if not (trainer.is_global_zero and trainer.enable_validation and trainer.val_check_batch) or steps < 2:
+        if not (rank() == 0 and trainer.enable_validation and trainer.val_check_batch) or steps < 2:
             return
         first = (epochs - 1) * in_epoch + math.ceil(trainer.val_check_batch / each)
         if module.state.validations or first < steps:
