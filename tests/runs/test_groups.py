@@ -177,3 +177,20 @@ def test_a_crossed_factor_is_compared_without_being_asked(tmp_path: Path) -> Non
         shutil.rmtree(tmp_path / "modern" / f"t5-seed{seed}")
     with pytest.raises(UserError, match="allow_differences=true"):
         compare_folders(tmp_path)
+
+
+def test_an_option_names_what_follows_from_it_beside_typed_settings(tmp_path: Path) -> None:
+    """A typed setting stays a condition of its own, though another option changes it, too."""
+    arms = {"mini": ["model=mini"], "modern": ["model=modern"], "typed": ["model=mini", "model.qk_norm=rms"]}
+    for (arm, overrides), pos in itertools.product(arms.items(), ("absolute", "t5")):
+        for seed in (1, 2):
+            folder = write_run(tmp_path / arm, pos, seed)
+            change_config(folder, "overrides", [*overrides, f"pos={pos}"])
+            change_config(folder, "model.qk_norm", "none" if arm == "mini" else "rms")
+            change_config(folder, "model.biases", arm != "modern")
+    names = {(group.settings["model"], group.settings["model.qk_norm"]) for group in compare_folders(tmp_path).groups}
+    assert names == {("mini", "none"), ("mini", "rms"), ("modern", "rms")}
+    shutil.rmtree(tmp_path / "mini" / "t5-seed1")
+    shutil.rmtree(tmp_path / "mini" / "t5-seed2")
+    caveats = compare_folders(tmp_path, allow_differences=True).caveats
+    assert "model differs: mini, modern" in caveats

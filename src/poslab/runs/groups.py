@@ -104,8 +104,8 @@ def differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
 def named_conditions(runs: Sequence[Run], conditions: Collection[str]) -> dict[str, Reader]:
     """Return a reader of each of these settings and facts, in which runs differ.
 
-    Settings of a group that differ as its options do, in `model=gpt2,modern`, are one condition by the group's name. A
-    fact that follows from the others is none.
+    Settings of a group that follow from its option, as in `model=gpt2,modern`, are one condition by the group's name,
+    beside those that a command line has changed. A fact that follows from the others is none.
     """
     shared: dict[Path, dict[str, Any]] = {}
 
@@ -115,11 +115,13 @@ def named_conditions(runs: Sequence[Run], conditions: Collection[str]) -> dict[s
         return _short(shared[run.folder].get(key))
 
     found: dict[str, Reader] = {key: partial(value, key=key) for key in conditions}
+    given = {key for run in runs for key in given_settings(run.config.get("overrides") or ())}
     for group in TRAINING:
         own = {key: read for key, read in found.items() if key.startswith(f"{group}.")}
         option: dict[str, Reader] = {group: partial(_option, group=group)}
-        if own and _determines(runs, option, own) and _determines(runs, own, option):
-            found = {key: read for key, read in found.items() if key not in own} | option
+        typed = {key: read for key, read in own.items() if key in given}
+        if len(typed) < len(own) and _determines(runs, option | typed, own) and _determines(runs, own, option):
+            found = {key: read for key, read in found.items() if key not in own} | option | typed
     for fact in _FOLLOWING & found.keys():
         others = {key: read for key, read in found.items() if key not in _FOLLOWING}
         if others and _determines(runs, others, {fact: found[fact]}):

@@ -121,7 +121,10 @@ class _Section:
         self.left_out += [LeftOut(repeat.run.folder, repeat.reason) for repeat in repeats]
         self.runs = finished
         self.caveats = [repeat.caveat for repeat in repeats if repeat.caveat]
-        self.caveats += [f"{key} differs: {values}" for key, values in differences.items() if not crossed]
+        for key, read in conditions.items():
+            if not crossed:
+                values = differences.get(key) or ", ".join(dict.fromkeys(map(read, finished)))
+                self.caveats.append(f"{key} differs: {values}")
         self.caveats += caveats(finished)
         shared = {keys_of(run)[1] for group in self.groups for run in group.runs.values()}
         # The planned groups that were to be compared with these, by their key.
