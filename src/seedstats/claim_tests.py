@@ -10,7 +10,8 @@ Nothing is tested while planned seeds are missing (see `seedstats.statistics.out
 its group, of an equality or an interaction against the claim and its opposite, and signs are then flipped on ranks.
 Adding seeds where there were too few to show anything does not weaken this; adding seeds until a claim is shown does.
 
-An interaction is a difference of differences: each seed gives one, from the four runs that it has.
+An interaction is a difference of differences: each seed gives one, from the four runs that it has. Claims that hold
+together, and pairs of more than two groups, are as sure as the least sure of them.
 
 A published value agrees if it is shown that ours is above its lower margin and below its upper one, two one-sided
 tests (Schuirmann 1987), and differs if it is shown to be outside. Where the source has a value of each seed, both are
@@ -22,7 +23,7 @@ the margin, 6 % agree, and 7 % where one spread is five times the other.
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import combinations, product
 from statistics import fmean
 
 from seedstats.claims import ALL, Claim
@@ -34,7 +35,7 @@ from seedstats.statistics.intervals import Estimate, estimate
 from seedstats.statistics.outcomes import outcomes_of
 from seedstats.statistics.permutation import label_test, sign_flip_test, signed_ranks
 
-_Meant = tuple[str, Sequence[int | None]]  # metric, and the lengths over which it is averaged
+_Meant = tuple[str, Sequence[int | None], int | None]  # metric, lengths to average over, and one to take off
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,10 @@ def tested_claim(claim: Claim, comparisons: Mapping[str, Comparison]) -> TestedC
 
     Raises BadSetting for data, a metric, a length or a group that there isn't.
     """
+    if claim.all_of:
+        found = [tested_claim(one, comparisons) for one in claim.all_of]
+        problem = "; ".join(dict.fromkeys(one.problem for one in found if one.problem))
+        return TestedClaim(claim, [part for one in found for part in one.parts], problem)
     title = _title(claim, list(comparisons))
     comparison = comparisons[title]
     claim, meant = _with_values(replace(claim, data=claim.data or title), comparison.groups)
@@ -112,8 +117,8 @@ def tested_claim(claim: Claim, comparisons: Mapping[str, Comparison]) -> TestedC
             if not claim.tested:
                 why = "settings are scaled" if claim.source else "it has no margin, within"
                 return TestedClaim(claim, problem=why, here=here)
-        parts = _of_two(claim, meant, comparison) if claim.pair else _of_one(claim, meant, comparison)
-        return TestedClaim(claim, parts, here=here)
+        pairs = [part for two in combinations(claim.compared, 2) for part in _of_two(claim, two, meant, comparison)]
+        return TestedClaim(claim, pairs or _of_one(claim, meant, comparison), here=here)
     except LookupError as error:
         return TestedClaim(claim, problem=str(error.args[0]), here=here)
 
@@ -137,28 +142,31 @@ def _with_values(claim: Claim, groups: Sequence[Group]) -> tuple[Claim, _Meant]:
         raise BadSetting("metric", claim.metric, f"there is no such value here; {suggestion(metric, names)}")
     lengths = [length for name, length in known if name == metric]
     of_claim = lengths if claim.length is None else [length for length in lengths if claim.is_of(length)]
+    at = ", ".join(str(length) for length in sorted(filter(None, lengths)))
     if not of_claim or (claim.length is None and len(lengths) > 1):
-        at = ", ".join(str(length) for length in sorted(filter(None, lengths)))
         raise BadSetting("length", claim.length, f"{metric} is known {f'at {at}' if at else 'at no length'}")
-    return replace(claim, metric=metric), (metric, of_claim)
+    if claim.beyond is not None and claim.beyond not in lengths:
+        raise BadSetting("beyond", claim.beyond, f"{metric} is known at {at}")
+    return replace(claim, metric=metric), (metric, of_claim, claim.beyond)
 
 
-def _of_two(claim: Claim, meant: _Meant, comparison: Comparison) -> list[Part]:
+def _of_two(claim: Claim, two: Sequence[str], meant: _Meant, comparison: Comparison) -> list[Part]:
     """Return the tests of a claim on two groups. Raises LookupError, with the reason, if runs are missing."""
     signs = comparison.groups[0].signs
     if meant[0] not in signs and not claim.equal:
         raise BadSetting("metric", meant[0], "the table doesn't say which is better, lower or higher")
     sign = signs.get(meant[0], 1)
     option = "better" if claim.better else "equal" if claim.equal else "of"
-    names = [f"{name} {level}".strip() for level in claim.between or [""] for name in claim.pair]
+    names = [f"{name} {level}".strip() for level in claim.between or [""] for name in two]
     members = [_group(name, option, comparison) for name in names]
     values = {group.label: _values(meant, group, sign * math.inf) for group in members}
     _require_seeds(values, frozenset.intersection(*(comparison.planned.seeds[label] for label in values)))
     seeds = sorted(set.intersection(*map(set, values.values())))
     first, second, *others = values.values()
     if claim.better:
-        gains = [sign * x for x in outcomes_of(second, first, ()).differences]
-        margins, opposite = [x - claim.by for x in gains], [-x for x in gains]
+        scaled = {seed: claim.times * x for seed, x in second.items()}
+        margins = [sign * x - claim.by for x in outcomes_of(scaled, first, ()).differences]
+        opposite = [-sign * x for x in outcomes_of(second, first, ()).differences]
         return [_part(values, dict(zip(seeds, margins, strict=True)), dict(zip(seeds, opposite, strict=True)))]
     # How much better the first is than the second; of four, less how much better the third is than the fourth.
     third, fourth = others or ({}, {})
@@ -170,8 +178,7 @@ def _of_two(claim: Claim, meant: _Meant, comparison: Comparison) -> list[Part]:
 
     # Each test has margins, side * effect + shift, that are above 0 where the claim holds, and others for the opposite.
     tests = [((1, -claim.by), (-1, 0.0))]
-    if claim.equal:
-        within = claim.within or 0.0
+    if within := claim.within:
         tests = [((-1, within), (1, -within)), ((1, within), (-1, -within))]
     return [_part(values, margins_of(*claimed), margins_of(*against)) for claimed, against in tests]
 
@@ -219,10 +226,12 @@ def _part(values: Mapping[str, Mapping[int, float]], margins: dict[int, float], 
 
 def _values(meant: _Meant, group: Group, worst: float) -> dict[int, float]:
     """Return the group's values by seed, means over lengths; `worst` for those that diverged."""
-    name, lengths = meant
+    name, lengths, beyond = meant
     of_lengths = [group.of(name, length) for length in lengths]
     seeds = set.intersection(*map(set, of_lengths)) if of_lengths else set()
     found = {seed: fmean(of_seeds[seed] for of_seeds in of_lengths) for seed in sorted(seeds)}
+    if beyond is not None:
+        found = {seed: x - group.of(name, beyond)[seed] for seed, x in found.items() if seed in group.of(name, beyond)}
     return found | dict.fromkeys(group.diverged, worst)
 
 

@@ -3,8 +3,10 @@
     - {better: NAME, than: NAME, data: back, length: 96, by: 0.2}
     - {equal: [NAME, NAME], within: 0.02}
     - {of: [NAME, NAME], between: {norm: [layer, rms]}}
+    - {of: [NAME, NAME, NAME], between: {norm: [layer, rms]}, within: 0.05}
     - {name: all, at_least: 0.9, data: majority, length: 51}
     - {name: NAME, value: 1.88, within: 0.03, source: what has published this value}
+    - {claim: both are solved, all_of: [{name: NAME, at_least: 0.9}, {name: NAME, at_least: 0.9}]}
 
 NAME is what a report calls a group: a name, and as many settings, " scale=32", as distinguish it from other groups.
 `seedstats.claim_tests` tests the claims.
@@ -27,28 +29,32 @@ from seedstats.exports import SAME_AS_NAME
 ALL = "all"  # in the place of a name: each of them
 # The settings of each kind of claim, and those that it may have.
 _KINDS: dict[tuple[str, ...], set[str]] = {
-    ("better", "than"): {"by"},
+    ("better", "than"): {"by", "times"},
     ("equal", "within"): set(),
     ("of", "between"): {"by"},
+    ("of", "between", "within"): set(),
     ("name", "at_least"): set(),
     ("name", "at_most"): set(),
     ("name", "value"): {"within"},
+    ("all_of",): set(),
 }
-_OF_ANY = {"data", "metric", "length", "up_to", "source"}  # which any claim may have
+_OF_ANY = {"claim", "data", "metric", "length", "up_to", "beyond", "source"}  # which any claim may have
 
 
 @dataclass(frozen=True)
 class Claim:
     """Claim on values, which are means over seeds.
 
-    better, than: one group is better than another, by at least `by`. equal: two groups, which differ by less than
-    `within`. of, between: an interaction; by how much the first group of two is better than the second is higher with
-    the first settings than with the second, by at least `by`. name: its value is `at_least` or `at_most` so much, or
-    equal to a published `value` `within` a margin.
+    better, than: one group is better than another, by at least `by`, or than `times` its value. equal: groups of which
+    each pair differs by less than `within`. of, between: an interaction; by how much the first group of two is better
+    than the second is higher with the first settings than with the second, by at least `by`; or, of each pair of
+    groups, changes by less than `within`. name: its value is `at_least` or `at_most` so much, or equal to a published
+    `value` `within` a margin. all_of: several claims, which hold together. claim: how it is called, in words.
 
     data: by its name; None: the only one. metric: None is that by which these data are compared. length: of the tests;
-    None: the only one. up_to: the value is the mean of the tests at all lengths from `length` to this one. value: one
-    number, or that of each seed; without a margin it claims nothing. source: of what was published.
+    None: the only one. up_to: the value is the mean of the tests at all lengths from `length` to this one. beyond: the
+    value is that at `length` less that at this one, of the same run. value: one number, or that of each seed; without a
+    margin it claims nothing. source: of what was published.
 
     Raises BadSetting for a claim that is none of these.
     """
@@ -56,6 +62,7 @@ class Claim:
     better: str | None = None
     than: str | None = None
     by: float = 0.0
+    times: float = 1.0
     equal: list[str] | None = None
     of: list[str] | None = None
     between: list[str] | None = None
@@ -64,31 +71,37 @@ class Claim:
     at_most: float | None = None
     value: float | list[float] | None = None
     within: float | None = None
+    all_of: "list[Claim] | None" = None
+    claim: str | None = None
     data: str | None = None
     metric: str | None = None
     length: int | None = None
     up_to: int | None = None
+    beyond: int | None = None
     source: str | None = None
 
     def __post_init__(self) -> None:
         given = {name for name, value in self.plain.items() if value != []} - _OF_ANY
         if not any(given - optional == set(needed) for needed, optional in _KINDS.items()):
-            kinds = "better and than, equal and within, of and between, or name and one of at_least, at_most, value"
-            raise BadSetting("", self._given(), f"must say {kinds}")
-        better = self.pair if self.better else None
-        for name, two in (("better", better), ("equal", self.equal), ("of", self.of), ("between", self.between)):
-            if two and (len(two) != 2 or two[0] == two[1]):
-                raise BadSetting(name, two, "must be two that differ")
-        if self.by < 0 or (self.within is not None and self.within <= 0):
-            raise BadSetting("", self._given(), "by must be at least 0, and within above 0")
-        if ALL in self.pair or (self.name == ALL and self.value is not None):
+            kinds = "better and than, equal and within, of and between, all_of, or name and one of"
+            raise BadSetting("", self._given(), f"must say {kinds} at_least, at_most, value")
+        better = self.compared if self.better else None
+        for name, several in (("better", better), ("equal", self.equal), ("of", self.of), ("between", self.between)):
+            pairwise = self.within is not None and name != "between"
+            if several and (len({*several}) < len(several) or len(several) < 2 or (len(several) > 2 and not pairwise)):
+                raise BadSetting(name, several, f"must be two {'or more ' * pairwise}that differ")
+        if self.by < 0 or self.times <= 0 or (self.within is not None and self.within <= 0):
+            raise BadSetting("", self._given(), "by must be at least 0, times and within above 0")
+        if ALL in self.compared or (self.name == ALL and self.value is not None):
             raise BadSetting("", self._given(), f"needs groups by name; {ALL} goes with at_least or at_most")
         if self.up_to is not None and (self.length is None or self.up_to <= self.length):
             raise BadSetting("up_to", self.up_to, "must be above length, which goes with it")
+        if self.beyond is not None and (self.length in (None, self.beyond) or self.up_to is not None):
+            raise BadSetting("beyond", self.beyond, "must be another length than length, which goes with it")
 
     @property
-    def pair(self) -> list[str]:
-        """Return the two groups that are compared, if so."""
+    def compared(self) -> list[str]:
+        """Return the groups that are compared, if so: two, or several of which each pair is."""
         return self.equal or self.of or [name for name in (self.better, self.than) if name is not None]
 
     @property
@@ -116,16 +129,22 @@ class Claim:
         return f"{{{', '.join(f'{name}: {value}' for name, value in self.plain.items())}}}"
 
     def __str__(self) -> str:
-        """Return the claim in words, "NAME at least 0.9 in exact on majority at 51"."""
+        """Return what the claim is called, or its words, "NAME at least 0.9 in exact on majority at 51"."""
+        return self.claim or " and ".join(map(str, self.all_of or [])) or self._words()
+
+    def _words(self) -> str:
         by = f" by at least {self.by:g}" if self.by else ""
         within = f" within {self.within:g}" if self.within else ""
         if self.between:
             first, second = self.between
-            claim = f"{' better than '.join(self.pair)}{by or ' by'} more with {first} than with {second}"
+            claim = f"{' better than '.join(self.compared)}{by or ' by'} more with {first} than with {second}"
+            if within:
+                claim = f"differences of {', '.join(self.compared)} with {first} and with {second} equal{within}"
         elif self.equal:
-            claim = f"{' equal to '.join(self.pair)}{within}"
+            claim = f"{' equal to '.join(self.equal)}{within}"
         elif self.name is None:
-            claim = f"{' better than '.join(self.pair)}{by}"
+            times = f"{self.times:g} times " if self.times != 1 else ""
+            claim = f"{self.better} better than {times}{self.than}{by}"
         else:
             published = fmean(self.values or [0])
             limits = {"at least": self.at_least, "at most": self.at_most, "as published,": published}
@@ -136,7 +155,8 @@ class Claim:
     @property
     def where(self) -> str:
         """Return which value it is of, "in exact on majority at 51"."""
-        where = (("in", self.metric), ("on", self.data), ("at", self.length), ("to", self.up_to))
+        where = [("in", self.metric), ("on", self.data), ("at", self.length), ("to", self.up_to)]
+        where += [("less that at", self.beyond)]
         return " ".join(f"{word} {value}" for word, value in where if value is not None)
 
 
@@ -151,6 +171,8 @@ def parse_claim(node: Any, option: str = "claims") -> Claim:
         if not all(isinstance(values, list) and len(values) == 2 for values in between.values()):
             raise BadSetting(f"{option}.between", between, "must have two values for each setting")
         plain["between"] = [" ".join(f"{name}={_typed(values[n])}" for name, values in between.items()) for n in (0, 1)]
+    if isinstance(parts := plain.get("all_of"), list) and parts:
+        plain["all_of"] = [parse_claim(part, f"{option}.all_of[{place}]") for place, part in enumerate(parts)]
     known = [field.name for field in dataclasses.fields(Claim)]
     for name, value in plain.items():
         if name not in known:
@@ -174,13 +196,15 @@ def _wrong(name: str, value: object) -> str:
         return isinstance(of, int | float) and not isinstance(of, bool)
 
     if name in ("equal", "of", "between"):
-        fits, kind = isinstance(value, list) and all(isinstance(of, str) for of in value), "a list of two names"
+        fits, kind = isinstance(value, list) and all(isinstance(of, str) for of in value), "a list of names"
+    elif name == "all_of":
+        fits, kind = isinstance(value, list) and bool(value), "a list of claims"
     elif name == "value":
         fits = number(value) or (isinstance(value, list) and all(map(number, value)))
         kind = "a number, or a list of them"
-    elif name in ("length", "up_to"):
+    elif name in ("length", "up_to", "beyond"):
         fits, kind = isinstance(value, int) and number(value) and value >= 1, "a whole number of at least 1"
-    elif name in ("by", "within", "at_least", "at_most"):
+    elif name in ("by", "times", "within", "at_least", "at_most"):
         fits, kind = number(value), "a number"
     else:
         fits, kind = isinstance(value, str), "text"

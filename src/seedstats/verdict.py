@@ -3,7 +3,7 @@
 All claims of a file are one family, apart from that of the page, as they are chosen before there are runs to choose by.
 By Holm's correction for their number, the chance that any of them is shown though it is false is at most
 1 - CONFIDENCE. The same holds separately for the opposites (the other group is better; the value is on the other side
-of its limit). An interaction has a t interval, corrected for the number of claims by Bonferroni's method.
+of its limit). What a claim is exceeded by has a t interval, corrected for the number of claims by Bonferroni's method.
 """
 
 import math
@@ -55,15 +55,24 @@ class Verdict(TestedClaim):
     @property
     def difference(self) -> str:
         """Return of an interaction its mean and interval, a sentence, else nothing."""
-        margins = [*self.weakest.margins.values()]
-        if not self.claim.between or not all(map(math.isfinite, margins)):
+        if not self.claim.between or self.claim.within or not all(map(math.isfinite, self.weakest.margins.values())):
             return ""
-        found = estimate([margin + self.claim.by for margin in margins])
-        if not found.sd:  # as where all seeds solve a task or fail: the next need not
-            return f"The difference is {fixed(found.mean, 3, '+')} in all seeds"
+        limits = self._limits(self.claim.by) or "in all seeds"
+        return f"The difference is {fixed(self.weakest.mean + self.claim.by, 3, '+')} {limits}"
+
+    def _limits(self, shift: float = 0.0) -> str:
+        """Return the interval of the weakest part's mean margin, moved by `shift`, "[+0.120, +0.310]".
+
+        Seeds that are alike have none, as where all solve a task or fail, because the next need not; nor has a part
+        with a diverged seed.
+        """
+        margins = [*self.weakest.margins.values()]
+        found = estimate([margin + shift for margin in margins]) if all(map(math.isfinite, margins)) else None
+        if not found or not found.sd:
+            return ""
         method = StudentT(found.sd / math.sqrt(found.n), found.n - 1)
         ends = method.interval(found.mean, 1 - (1 - CONFIDENCE) / self.family)
-        return f"The difference is {fixed(found.mean, 3, '+')} [{', '.join(fixed(end, 3, '+') for end in ends)}]"
+        return f"[{', '.join(fixed(end, 3, '+') for end in ends)}]"
 
     @property
     def sentence(self) -> str:
@@ -86,7 +95,8 @@ class Verdict(TestedClaim):
             return [str(self.claim), self.said, *[""] * 5, "; ".join(self.remarks)]
         part = self.weakest
         seeds = [f"{label}: {', '.join(fixed(x, 3) for x in of.values())}" for label, of in part.values.items()]
-        numbers = [str(len(part.margins)), fixed(part.mean, 3, "+"), p_text(self.p), p_text(self.p_opposite)]
+        beyond = f"{fixed(part.mean, 3, '+')} {self._limits()}".strip()
+        numbers = [str(len(part.margins)), beyond, p_text(self.p), p_text(self.p_opposite)]
         return [str(self.claim), self.said, *numbers, "; ".join(seeds), "; ".join(self.remarks)]
 
     @property
@@ -120,7 +130,8 @@ def verdict_table(found: Sequence[Verdict]) -> Table:
     remark = (
         "p is of an exact test over seeds, which flips signs or exchanges seeds with published ones. It is corrected "
         f"by Holm's method for {found[0].family} claims, which are a family of their own because they were written "
-        "before the runs. A claim is shown if p is below 0.05."
+        "before the runs. A claim is shown if p is below 0.05. Beyond the claim: by how much the mean exceeds the "
+        "claim, with the interval that holds for all claims together; of several groups, where it is least sure."
     )
     return Table("Seed by seed", columns, [verdict.row for verdict in found], remark, words=[1, 6, 7])
 

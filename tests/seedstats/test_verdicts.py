@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ def test_a_claim_that_is_shown() -> None:
     assert verdict.p == 1 / 2**8
     claim = "shaw better than nope by at least 0.2 in exact on copy at 10"
     assert verdict.sentence == f"Shown: {claim}. shaw has 0.991, nope has 0.100. p = 0.0039 from 8 seeds."
-    assert verdict.row[:6] == [claim, "shown", "8", "+0.691", "0.0039", "1"]
+    low, high = stats.ttest_1samp([x - 0.3 for x in EIGHT], 0).confidence_interval(0.95)
+    assert verdict.row[:6] == [claim, "shown", "8", f"+0.691 [{low:+.3f}, {high:+.3f}]", "0.0039", "1"]
 
 
 def test_a_length_that_another_group_lacks() -> None:
@@ -219,6 +221,53 @@ def test_an_interaction(better: str) -> None:
     assert interaction_in(crossed([-lead for lead in leads], better)).said == "the opposite shown"
     assert interaction_in(crossed([0.09] * 5, better)).said == "not shown"
     assert ". The difference is +0.250 in all seeds. p = " in interaction_in(crossed([0.25] * 5, better)).sentence
+
+
+def test_differences_that_a_setting_does_not_change() -> None:
+    """Each pair of the groups, in both directions."""
+    claim = "{of: [shaw, nope], between: {norm: [layer, rms]}, within: 0.1}"
+    assert interaction_in(crossed([0.05, -0.03, 0.02, -0.05, 0.06]), claim).said == "shown"
+    assert interaction_in(crossed([0.2, 0.3, 0.2, 0.25, 0.4, 0.3]), claim).said == "the opposite shown"
+    third = crossed([0.3] * 5).query("name == 'shaw'").assign(name="t5")
+    table = checked(pd.concat([crossed([0.05, -0.03, 0.02, -0.05, 0.06]), third]))
+    both = claim.replace("nope", "nope, t5")
+    assert (interaction_in(table, both).said, len(interaction_in(table, both).parts)) == ("not shown", 6)
+
+
+def test_claims_that_must_hold_together() -> None:
+    """They are one in the family, as sure as the least sure of them."""
+    both = (
+        "{claim: it solves, all_of: [{name: shaw, at_least: 0.5, length: 10}, {name: shaw, at_least: 0.5, length: 20}]}"
+    )
+    nope = "{name: nope, at_most: 0.5, length: 10}"
+    near = [0.6, 0.6, 0.6, 0.4, 0.6, 0.6]
+    found = verdicts_on([at(10, {"shaw": [0.9] * 6, "nope": [0.1] * 6}), at(20, {"shaw": near})], both, nope)
+    assert [verdict.said for verdict in found] == ["not shown", "shown"]
+    assert found[0].p_alone == sum(comb(6, n) for n in (0, 1)) / 2**6
+    assert (found[0].family, found[1].p) == (2, 2 / 2**6)
+    assert found[0].sentence.startswith("Not shown: it solves. Least sure: shaw has 0.567. ")
+    (found,) = verdicts_on([at(10, {"shaw": [0.9, None, 0.9]}), at(20, {"shaw": near})], both)
+    assert (found.said, found.remarks) == ("not tested", ["1 of 3 seeds of shaw is missing (2)"])
+
+
+def test_a_ratio_of_two_groups() -> None:
+    """`times` scales the second group; the opposite is that it is better as it is."""
+    claim = "{better: shaw, than: nope, times: 2}"
+    assert verdicts_on({"shaw": EIGHT, "nope": [0.4] * 8}, claim)[0].said == "shown"
+    assert verdicts_on({"shaw": EIGHT, "nope": [0.6] * 8}, claim)[0].said == "not shown"
+    verdict = verdicts_on({"shaw": [0.4] * 8, "nope": EIGHT}, claim)[0]
+    assert (verdict.said, verdict.p_opposite) == ("the opposite shown", 1 / 2**8)
+
+
+def test_a_value_less_that_at_another_length() -> None:
+    """Each run's own difference: what it loses beyond the length that it was trained to."""
+    seeds = [2.0, 3.0, 4.0, 5.0, 6.0]
+    tables = [rows({"shaw": [x + more for x in seeds]}, length=64 + 448 * (more > 0)) for more in (0, 0.02)]
+    claim = "{{name: shaw, at_most: {}, length: 512, beyond: 64}}"
+    assert verdicts_on(tables, claim.format(0.03))[0].said == "shown"
+    assert verdicts_on(tables, claim.format(0.01))[0].said == "the opposite shown"
+    with pytest.raises(BadSetting, match=r"claims\[0\].beyond=65: loss is known at 64, 512"):
+        verdicts_on(tables, claim.format(1).replace("64", "65"))
 
 
 def test_an_interaction_needs_all_four_runs_of_a_seed() -> None:
