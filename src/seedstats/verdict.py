@@ -54,11 +54,14 @@ class Verdict(TestedClaim):
 
     @property
     def difference(self) -> str:
-        """Return of an interaction its mean and interval, a sentence, else nothing."""
-        if not self.claim.between or self.claim.within or not all(map(math.isfinite, self.weakest.margins.values())):
+        """Return of an interaction its mean and interval, of claims with several parts those of the least sure one's
+        margins, a sentence, else nothing."""
+        of_margins = bool(self.claim.within or self.claim.all_of)
+        if not (self.claim.between or of_margins) or not all(map(math.isfinite, self.weakest.margins.values())):
             return ""
-        limits = self._limits(self.claim.by) or "in all seeds"
-        return f"The difference is {fixed(self.weakest.mean + self.claim.by, 3, '+')} {limits}"
+        mean = fixed(self.weakest.mean + self.claim.by, 3, "+")
+        what = "Beyond the claim, where it is least sure: " if of_margins else "The difference is "
+        return f"{what}{mean} {self._limits(self.claim.by) or 'in all seeds'}"
 
     def _limits(self, shift: float = 0.0) -> str:
         """Return the interval of the weakest part's mean margin, moved by `shift`, "[+0.120, +0.310]".
