@@ -1,4 +1,4 @@
-"""poslab: GPT decoders that differ only in how they know position, trained and compared under control.
+"""poslab: GPT-style transformers that differ only in their positional encoding, trained and compared under control.
 
 Importing the package is cheap: torch is loaded when something that needs it is first used.
 """
