@@ -78,8 +78,9 @@ def _run(arguments: list[str]) -> None:
     if name in ("-h", "--help"):
         width = max(map(len, COMMANDS))
         commands = [f"  {NAME} {command:<{width}}  {about.purpose}" for command, about in COMMANDS.items()]
-        print("Train GPT-style transformers that differ only in their positional encoding, and compare them.",
-              "", *commands, "", f"{NAME} COMMAND --help shows what each takes, {NAME} --version the version.", sep="\n")  # fmt: skip
+        print("Train GPT-style transformers that differ only in their positional encoding, and compare them.")
+        print("", *commands, "", sep="\n")
+        print(f"{NAME} COMMAND --help shows what each takes, {NAME} --version the version.")
     elif name == "--version":
         print(f"{NAME} {poslab.__version__}")
     elif name in COMMANDS:
