@@ -1,0 +1,75 @@
+"""Figures made from the table of the second stage alone."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from poslab.metric import LAST_TOKENS_LOSS
+from seedstats.statistics.intervals import estimate
+from studies.tables import BEYOND, SCHEMES, TEXTS, TWIN, by_seed
+
+RECIPES = {"default": "white", "chosen": "#0072B2"}  # and what fills their dots
+_NAMES = [*SCHEMES, TWIN]
+PANELS = [(data, "exact", length, f"{data}, 2 x: examples right") for data, length in BEYOND.items()]
+PANELS += [
+    (data, LAST_TOKENS_LOSS, length, f"{name}, {where}: loss")
+    for data, name in zip(TEXTS, ("shakespeare", "python"), strict=True)
+    for length, where in ((64, "in range"), (512, "8 x"))
+]
+LENGTHS = (64, 128, 256, 512)
+COLOURS = {  # from the lowest loss at the last length to the highest
+    "kerple": "#009e73", "alibi": "#d55e00", "shaw": "#e69f00", "fire": "#6a3d9a", "rope": "#0072b2", "nope": "#cc79a7",
+    "t5": "#8c4a2f",
+}  # fmt: skip
+
+
+def recipes(table: pd.DataFrame) -> Figure:
+    """Draw the study's main figure, a panel for each task and text: the means with both recipes, each seed a stroke."""
+    figure = Figure(figsize=(12.8, 6.2), layout="constrained")
+    grid = figure.subplots(2, 4, sharey=True).flatten()
+    for axes, (data, metric, length, title) in zip(grid, PANELS, strict=True):
+        seeds = {recipe: by_seed(table, data, recipe, metric, length).reindex(_NAMES) for recipe in RECIPES}
+        for place, ends in enumerate(zip(*(of.mean(axis=1) for of in seeds.values()), strict=True)):
+            axes.plot(ends, [place, place], color="0.7", linewidth=1.5, zorder=1)
+        for recipe, fill in RECIPES.items():
+            below, colour = (0.18, "0.5") if recipe == "default" else (-0.18, fill)
+            for place, of_scheme in enumerate(seeds[recipe].to_numpy()):
+                axes.plot(of_scheme, [place + below] * len(of_scheme), "|", color=colour, markersize=4)
+            means = seeds[recipe].mean(axis=1)
+            axes.plot(means, range(len(means)), "o", color="#0072B2", markerfacecolor=fill, label=recipe)
+        if metric == "exact":
+            axes.set_xlim(-0.04, 1.04)
+        axes.grid(axis="x", alpha=0.3)
+        axes.tick_params(labelsize=8)
+        axes.set_title(title, fontsize=9)
+    grid[0].set_yticks(range(len(_NAMES)), _NAMES)
+    grid[0].invert_yaxis()
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
+    return figure
+
+
+def lengths(table: pd.DataFrame) -> Figure:
+    """Draw the figure of the front page: characters of Shakespeare, default recipe, mean loss with 95 % interval."""
+    figure = Figure(figsize=(8.6, 4.3), layout="constrained")
+    axes, place = figure.subplots(), -np.inf
+    of = [by_seed(table, TEXTS[0], "default", LAST_TOKENS_LOSS, length) for length in LENGTHS]
+    for scheme, colour in COLOURS.items():
+        found = [estimate(of_length.loc[scheme]) for of_length in of]
+        means = [one.mean for one in found]
+        halves = [one.interval.high - one.mean for one in found if one.interval]
+        axes.errorbar(LENGTHS, means, halves, color=colour, lw=2, capsize=3)
+        place = max(means[-1], place + 0.075)  # so that names never overlap
+        text = (LENGTHS[-1] * 1.05, place)
+        axes.annotate(scheme, (LENGTHS[-1], means[-1]), text, color=colour, fontsize=11, va="center")
+    axes.axvline(LENGTHS[0], color="grey", ls=":")
+    axes.text(LENGTHS[0] * 1.03, axes.get_ylim()[1], "length of training", color="grey", fontsize=10, va="top")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(LENGTHS, map(str, LENGTHS))
+    axes.set_xlim(LENGTHS[0] * 0.95, LENGTHS[-1] * 1.3)
+    axes.set_xlabel("length of the window, characters", fontsize=11)
+    axes.set_ylabel("loss of the last characters, nats", fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+FILES = {"data/studies/scheme-or-recipe/figure.png": recipes, ".github/pictures/length.png": lengths}
