@@ -25,7 +25,8 @@ class Needle(Task):
     order, and each asks for its value. Length is the number of tokens.
 
     Its parts depth_1, ..., depth_8 are the questions whose needle begins in the first, ..., last eighth of the text
-    before them. A model that finds values, but not the key beside them, is right in one of `needles` answers.
+    before them. A model that finds values, but not the key beside them, is right in little more than one of `needles`
+    answers.
     """
 
     needles: int = 4
