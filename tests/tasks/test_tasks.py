@@ -14,6 +14,7 @@ from poslab.tasks.addition import Addition
 from poslab.tasks.base import IGNORED, Examples, Task
 from poslab.tasks.bits import Majority
 from poslab.tasks.fixed_distance import Back, Indirect
+from poslab.tasks.needle import Needle
 from poslab.tasks.recall import DistantRecall, Recall
 from poslab.tasks.state_tracking import Counter, FlipFlop
 from poslab.tasks.transcription import Copy, Transcription
@@ -83,6 +84,14 @@ def _distant_recall(reads: list[str], task: DistantRecall) -> dict[int, str]:
     return asked
 
 
+def _needle(reads: list[str], task: Needle) -> dict[int, str]:
+    text, questions = reads[: -task.needles], reads[-task.needles :]
+    assert len({*questions}) == task.needles
+    assert sorted(questions) == sorted(word for word in text if word[0] == "k")
+    assert sum(word[0] == "v" for word in text) == task.needles
+    return {len(text) + i: text[text.index(key) + 1] for i, key in enumerate(questions)}
+
+
 def _flip_flop(reads: list[str], task: FlipFlop) -> dict[int, str]:
     assert reads[0] == "w"
     assert reads[-2] == "r"
@@ -135,6 +144,7 @@ ORACLES = {
     "majority": _majority,
     "missing_duplicate": _missing_duplicate,
     "parity": _parity,
+    "needle": _needle,
     "recall": _recall,
     "reverse": lambda reads, task: _written(reads, _line(reads, task)[::-1]),
     "sort": lambda reads, task: _written(reads, list(map(str, sorted(map(int, _line(reads, task)))))),
@@ -229,6 +239,7 @@ CHANCE = {
     "indirect": 1 / 12,
     "recall": 1 / 30,
     "distant_recall": 1 / 120,
+    "needle": 1 / 16,
     "flip_flop": 1 / 2,
 }
 CHANCE |= {"missing_duplicate": 1 / 2, "copy": 1 / 31, "sort": 1 / 31}  # of a line of 30, EOS
@@ -264,6 +275,18 @@ def test_depths_of_recall_are_quarters_of_what_follows_the_pairs() -> None:
     assert not any(mask[:, :8].any() for mask in parts.values())
     assert parts["depth_1"][:, 8:18].all()
     assert parts["depth_4"][:, 38:].all()
+
+
+def test_a_needle_is_at_any_depth_and_counts_at_the_one_where_it_begins() -> None:
+    task = make_task("needle")
+    examples = task.test(84)  # 80 tokens and four questions: ten tokens are a depth
+    depths = torch.stack([*task.parts(examples).values()])  # (8, B, T)
+    asked = examples.targets != IGNORED
+    assert torch.equal(depths.sum(0), asked.long())
+    assert (depths.sum((1, 2)) / asked.sum()).sub(1 / 8).abs().max() < 0.03
+    for tokens, of_depths in zip(examples.tokens.tolist(), depths.transpose(0, 1), strict=True):
+        for place in range(80, 84):
+            assert of_depths[:, place].nonzero().item() == tokens.index(tokens[place]) // 10
 
 
 def test_repeated_keys_are_a_part() -> None:
@@ -330,6 +353,8 @@ def test_coupled_digits_share_a_position() -> None:
         (lambda: FlipFlop(**LENGTHS | {"test_lengths": [9]}), "[9]: 9: lengths must be at least 4 and even"),
         (lambda: FlipFlop(ignore=1.5, **LENGTHS), "ignore=1.5: must be a share"),
         (lambda: Recall(**LENGTHS), "pairs=4: they take 12 tokens, each key asked once, more than length 4"),
+        (lambda: Needle(**LENGTHS), "needles=4: they take 12 tokens, each key asked once, more than length 4"),
+        (lambda: Needle(needles=17, **LENGTHS), "keys=16: needles=17 need as many different keys"),
         (lambda: Recall(keys=70_000_000_000, **LENGTHS), "keys=70000000000: must be at most 1048576"),
         (lambda: Recall(pairs=1, keys=0, **LENGTHS), "keys=0: pairs=1 need 1 different keys"),
         (lambda: DistantRecall(facts=5, **LENGTHS), "facts=5: are asked 4 tokens later: must be at most as many"),
