@@ -62,7 +62,11 @@ AT_IMPORT = [
     ),
     ("PYTHONOPTIMIZE=2", {}, "error: PYTHONOPTIMIZE, or python -O: removes checks that poslab needs; unset it"),
     ("", {f"{name}.py": "x=1" for name in ("random", "tokenize", "tensorboard", "torch", "yaml", "logging")}, ""),
-    ("", {"conf/config.yaml": "a: 1", ".hydra/config.yaml": "a: 1", "hydra": "", "matplotlibrc": "backend: mine"}, ""),
+    (
+        "",
+        {"conf/config.yaml": "a: 1", ".hydra/config.yaml": "a: 1", "hydra": "", "matplotlibrc": "text.usetex: true"},
+        "",
+    ),
     ("MATPLOTLIBRC=usetex", {"usetex": "text.usetex: true"}, ""),
 ]
 
