@@ -33,6 +33,7 @@ NAMES = [
     ("foo", "foo: not of the form option=value; without spaces around the =, and with quotes around a value that has"),
     ("pos = t5", "pos: not of the form option=value; without spaces around the =, "),
     ("t5", "t5: not of the form option=value; pos=t5 chooses it"),
+    ("help", "help: not of the form option=value; --help shows what there is"),
     ("rms", "rms: not of the form option=value; model/norm=rms chooses it"),
     ("last", "last: not of the form option=value; resume=last resumes a run, init_from=last begins with its weights"),
     (f"{CONFIGS}", f"{CONFIGS}: not of the form option=value; resume={CONFIGS} resumes a run, init_from={CONFIGS} "),
@@ -150,6 +151,7 @@ def test_help_before_torch(tmp_path: Path) -> None:
         "  data.num_workers: 0": "processes that load batches",
         "  optim.weight_decay: 0.1": "of matrices;",
         "* data=verdict": 'Edith Wharton, "The Verdict"',
+        "  experiment=field": r"Which of all schemes\? Every file in configs/pos, trained as",
     }.items():
         assert re.search(rf"^{re.escape(setting)} +# {words}", plain[1], flags=re.MULTILINE), setting
     assert "\n  pos.of._target_: t5\n  pos.of.num_buckets: 16\n" in chosen[1]

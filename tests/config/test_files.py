@@ -101,6 +101,7 @@ MISTYPED = {
     "run/ablation": "",
     "nowhere/my.txt": "",
     "my.txt/x": "",
+    "novels": "",
     "x": "",
     "~/nowhere/my.txt": "",
 }

@@ -153,6 +153,8 @@ def parse_arguments(arguments: list[str]) -> Namespace:
 
 def _meant_by(word: str) -> str:
     """Return what to type in place of a word without a name."""
+    if word == "help":
+        return "--help shows what there is"
     if word == "last" or Path(word).expanduser().is_dir():
         return f"resume={word} resumes a run, init_from={word} begins with its weights"
     if Path(word).expanduser().is_file():
