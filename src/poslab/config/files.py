@@ -36,9 +36,9 @@ def joined_sha256(hashes: Sequence[str]) -> str:
 
 
 def missing(path: str | Path, problem: str) -> str:
-    """Return the problem of a path that isn't there, or is nothing of its kind, with the one that is meant where that is
-    clear: a run by its name alone, or a name spelled like it in the same folder. Numbers tell runs apart, so they must
-    be equal."""
+    """Return the problem of a path that isn't there, or is nothing of its kind, with the path that is meant where that
+    is clear: a run by its name alone, or a name spelled like it in the same folder. Numbers tell runs apart, so they
+    must be equal."""
     given = Path(os.path.expanduser(path))
     if (run := given.parent / "runs" / given.name).exists():
         return f"{problem}; did you mean {run}?"
