@@ -8,6 +8,7 @@ import site
 import sys
 import sysconfig
 import traceback
+from contextlib import chdir
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,8 +23,7 @@ def prepare() -> None:
         raise UserError("PYTHONOPTIMIZE, or python -O: removes checks that poslab needs; unset it")
     require_launcher()
     os.environ.pop("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", None)  # once set against errors of a protobuf of old
-    # Pictures are files and look the same everywhere: a notebook's backend isn't there in other processes, and a
-    # matplotlibrc may ask for LaTeX, which may be missing.
+    # Pictures are files and look the same everywhere: a notebook's backend isn't there in other processes.
     os.environ |= {"MPLBACKEND": "agg", "MATPLOTLIBRC": os.devnull}
     # A thread that waits spins, by default 300,000 times with GNU's OpenMP, so two trainings of two threads each on two
     # cores slow each other to an eighth. After 3,000 spins each of the two trains at 617 instead of 163 tokens/s, and
@@ -34,10 +34,19 @@ def prepare() -> None:
         sys.path.append(os.getcwd())  # pos._target_=my_file.MyScheme finds my_file.py where the command is given
     except FileNotFoundError as error:
         raise UserError("the current folder has been deleted; cd into another") from error
+    ignore_matplotlibrc()
     # A model may write characters that the terminal doesn't have; and a file shows a line once it is printed.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace", line_buffering=True)
+
+
+def ignore_matplotlibrc() -> None:
+    """Load matplotlib where it doesn't find a matplotlibrc of the current folder, if there is one: it would come before
+    that of MATPLOTLIBRC, and may ask for LaTeX, which may be missing."""
+    if os.path.exists("matplotlibrc"):
+        with chdir(os.sep):
+            import matplotlib  # noqa: F401
 
 
 # Variables that libraries on the path read.

@@ -156,8 +156,12 @@ for _own, _names in _CALLED_ELSEWHERE.items():
         _OWN_NAMES.setdefault(_plain(_name), set()).add(_plain(_own))
 
 
+_MANY = 8  # names that nobody reads after a suggestion
+
+
 def suggestion(name: str, choices: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
-    """Suggest names for one that is none of the choices: "did you mean mini? valid: gpt2, mini".
+    """Suggest names for one that is none of the choices: "did you mean mini? valid: gpt2, mini". A long list is left
+    out where a name is suggested.
 
     elsewhere: names that are suggested, but not listed: settings of other groups. Of dotted names the last parts are
     compared. An exact one comes first, wherever it is, then what other projects mean by the name, then what begins with
@@ -167,8 +171,8 @@ def suggestion(name: str, choices: Iterable[str], elsewhere: Iterable[str] = ())
     if not known:
         return "there are none here"
     near = _meant(_plain(name), known, list(elsewhere))
-    question = f"did you mean {' or '.join(near)}? " if near else ""
-    return f"{question}valid: {', '.join(known)}"
+    question, listed = f"did you mean {' or '.join(near)}?", f"valid: {', '.join(known)}"
+    return listed if not near else question if len(known) > _MANY else f"{question} {listed}"
 
 
 def _meant(typed: str, *pools: list[str]) -> list[str]:

@@ -39,7 +39,9 @@ def require_launcher() -> None:
 
 
 def _left_behind(name: str, why: str) -> NoReturn:
-    value = os.environ.pop(name)  # or the line would be left to the first process
+    value = os.environ[name]
+    for of_rank in (*_VARIABLES, "NODE_RANK"):
+        os.environ.pop(of_rank, None)  # or the line would be left to the first process
     raise UserError(f"{name}={value}: left behind by a launcher, {why}; unset {name}")
 
 

@@ -22,10 +22,12 @@ class BadSetting(ValueError):
 
 
 def suggestion(name: str, choices: Iterable[str]) -> str:
-    """Suggest names for one that is none of the choices: "did you mean loss? valid: accuracy, loss"."""
+    """Suggest names for one that is none of the choices: "did you mean loss? valid: accuracy, loss". A long list is
+    left out where a name is suggested."""
     known = list(choices)
     if not known:
         return "there are none here"
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    question = f"did you mean {near[0]}? " if near else ""
-    return f"{question}valid: {', '.join(known)}"
+    near, listed = difflib.get_close_matches(name, known, n=1, cutoff=0.5), f"valid: {', '.join(known)}"
+    if not near:
+        return listed
+    return f"did you mean {near[0]}?" + (f" {listed}" if len(known) <= 8 else "")  # of more nobody reads the list

@@ -30,8 +30,20 @@ NAMES = [
     ("po=t5", "po=t5: unknown setting; did you mean pos?"),
     ("model.context_lenght=64", "did you mean model.context_length"),
     ("pos=shaw +pos.num_buckets=8", "pos.num_buckets=8: unknown setting; valid: max_distance"),
-    ("foo", "foo: not of the form option=value"),
+    ("foo", "foo: not of the form option=value; without spaces around the =, and with quotes around a value that has"),
+    ("pos = t5", "pos: not of the form option=value; without spaces around the =, "),
+    ("t5", "t5: not of the form option=value; pos=t5 chooses it"),
+    ("help", "help: not of the form option=value; --help shows what there is"),
+    ("rms", "rms: not of the form option=value; model/norm=rms chooses it"),
+    ("last", "last: not of the form option=value; resume=last resumes a run, init_from=last begins with its weights"),
+    (f"{CONFIGS}", f"{CONFIGS}: not of the form option=value; resume={CONFIGS} resumes a run, init_from={CONFIGS} "),
+    (f"{TRAIN}", f"{TRAIN}: not of the form option=value; data=text data.path={TRAIN} trains on that file"),
     ("seed=1,2", "seed=1,2: must be one value; -m runs each of several"),
+    ("pos=my_file.Mine", "pos=my_file.Mine: no option; a class is given as pos._target_=my_file.Mine"),
+    ("model/mlp=my_file.Mine", "model/mlp=my_file.Mine: no option; a class is given as model.mlp._target_=my_file.M"),
+    ("callbacks=my_file.Mine", "callbacks=my_file.Mine: no option; a class is given as callbacks.mine._target_=my_"),
+    ("data=my_file.Mine", "data=my_file.Mine: no option; a class is given as data=task data._target_=my_file.Mine"),
+    (f"data={TRAIN}", f"data={TRAIN}: no option, but a file; data=text data.path={TRAIN} trains on it"),
     ("schedule=cosin", "schedule=cosin: unknown; did you mean cosine? valid: constant, cosine, linear, wsd"),
     ("optim=[adamw,sgd]", "optim=[adamw,sgd]: must be one option; -m optim=adamw,sgd runs each"),
     ("logger=[csv,wandbe]", "logger=wandbe: unknown; did you mean wandb? valid: csv, mlflow"),
@@ -40,7 +52,7 @@ NAMES = [
 # Values; those that a type or its limits rule out are in test_bad_input.py.
 VALUES = [
     ("+model.foo=1", "model.foo=1: unknown setting; valid: context_length"),
-    ("data=text", "data.path=: must be given (text)"),
+    ("data=text", "data.path=: must be given (a file, a folder, a quoted glob, or hf://owner/name)"),
     ("evaluation.last=300", "evaluation.last=300: must be at most model.context_length=256"),
     ("pos=t5 pos.max_distance=16", "pos.max_distance=16: must be above 16, the exact half of 32 buckets"),
     ("pos._target_=nowhere.Scheme", "pos._target_=nowhere.Scheme: can't be imported"),
@@ -68,7 +80,11 @@ VALUES = [
 
 OF_SCRIPTS = [
     ("compare", "rnus=x", "rnus=x: unknown setting; did you mean runs?"),
-    ("evaluate", "", "ckpt=: must be given (text)"),
+    (
+        "evaluate",
+        "",
+        "ckpt=: must be given (a checkpoint, or a run folder: its best weights; last: the newest run in runs)",
+    ),
     *((name, "-pos=t5", "-pos=t5: unknown flag; --help shows") for name in ("train", "compare", "evaluate", "explain")),
 ]
 
@@ -135,6 +151,7 @@ def test_help_before_torch(tmp_path: Path) -> None:
         "  data.num_workers: 0": "processes that load batches",
         "  optim.weight_decay: 0.1": "of matrices;",
         "* data=verdict": 'Edith Wharton, "The Verdict"',
+        "  experiment=field": r"Which of all schemes\? Every file in configs/pos, trained as",
     }.items():
         assert re.search(rf"^{re.escape(setting)} +# {words}", plain[1], flags=re.MULTILINE), setting
     assert "\n  pos.of._target_: t5\n  pos.of.num_buckets: 16\n" in chosen[1]

@@ -80,6 +80,10 @@ def test_paths_are_taken_as_they_are_typed(path: str) -> None:
         assert [*map(unquoted, arguments)] == typed or "${" in path
 
 
+def test_what_is_chosen_by_default_may_be_typed() -> None:
+    assert parse_arguments(["experiment=null", "debug=null", "seed=2"]).overrides == ["seed=2"]
+
+
 def test_null_is_no_path() -> None:
     config = composed(*parse_arguments(["run_dir=null", "resume=null", "init_from=null"]).overrides)
     assert config.run_dir is config.resume is config.init_from is None
@@ -137,7 +141,7 @@ def test_values_have_the_types_of_their_fields() -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ([], "path=: must be given (text)"),
+        ([], "path=: must be given (where)"),
         (["path"], "path: not of the form option=value"),
         (["-m"], "-m: unknown flag; --help shows what there is"),
         (["pth=x"], "pth=x: unknown setting; did you mean path? valid: path, count"),
@@ -158,7 +162,9 @@ def test_a_path_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("lr=0.1").mkdir()
     assert parse_line(EvaluateConfig, ["runs/a", "stride=3"]) == EvaluateConfig("runs/a", stride=3)
     assert parse_line(CompareConfig, ["runs/a", "lr=0.1"]).runs == ["runs/a", "lr=0.1"]
-    with pytest.raises(UserError, match=r"^lr=0\.1: ckpt is runs/a already; it is one$"):
+    with pytest.raises(
+        UserError, match=r"^lr=0\.1: ckpt is runs/a already, and one; other settings are .* NAME=VALUE$"
+    ):
         parse_line(EvaluateConfig, ["runs/a", "lr=0.1"])
 
 

@@ -20,6 +20,7 @@ AT_THE_START = {
     "WORLD_SIZE=4 MASTER_ADDR=10.255.0.1 MASTER_PORT=29500": "",
     "RANK=0 WORLD_SIZE=1 MASTER_ADDR=x MASTER_PORT=2 KUBERNETES_PORT=x": "",
     "RANK=1 WORLD_SIZE=2": "RANK=1: left behind",
+    "SLURM_NTASKS=abc SLURM_PROCID=1 SLURM_JOB_ID=3": "SLURM_NTASKS=abc: left behind",
     "TORCHELASTIC_RUN_ID=x": "TORCHELASTIC_RUN_ID=x: left behind",
     "SLURM_NTASKS=4 SLURM_JOB_ID=5 SLURM_NODELIST=n1 SLURM_JOB_NAME=x": "",
     "LSB_JOBID=1 LSB_DJOB_RANKFILE=/nowhere JSM_NAMESPACE_SIZE=1 JSM_NAMESPACE_LOCAL_RANK=0": "RANKFILE=/nowhere: ",
@@ -62,7 +63,11 @@ AT_IMPORT = [
     ),
     ("PYTHONOPTIMIZE=2", {}, "error: PYTHONOPTIMIZE, or python -O: removes checks that poslab needs; unset it"),
     ("", {f"{name}.py": "x=1" for name in ("random", "tokenize", "tensorboard", "torch", "yaml", "logging")}, ""),
-    ("", {"conf/config.yaml": "a: 1", ".hydra/config.yaml": "a: 1", "hydra": "", "matplotlibrc": "backend: mine"}, ""),
+    (
+        "",
+        {"conf/config.yaml": "a: 1", ".hydra/config.yaml": "a: 1", "hydra": "", "matplotlibrc": "text.usetex: true"},
+        "",
+    ),
     ("MATPLOTLIBRC=usetex", {"usetex": "text.usetex: true"}, ""),
 ]
 

@@ -52,7 +52,7 @@ def test_table(name: str, script: RunScript, runs: dict[str, Path], tmp_path: Pa
     assert (code, errors) == (0, "")
     assert "validation part; at every length, all 533 tokens but the first count" in output
     rows = {cells[0]: cells[1:] for line in output.splitlines() if (cells := line.split())}
-    assert f"({name}, trained to 32)" in output
+    assert f"({name}, trained on 32 tokens)" in output
     found = read_evaluation(folder)
     assert found is not None
     for result in found.lengths[:2]:
@@ -184,7 +184,7 @@ def test_schemes_from_outside_are_imported_only_if_allowed(
     assert not (tmp_path / "imported").exists()
     code, output, errors = script(f"ckpt={run}", "lengths=[64]", "allow_code=true")
     assert (code, errors) == (0, "")
-    assert "(myalibi, trained to 32)" in output
+    assert "(myalibi, trained on 32 tokens)" in output
     monkeypatch.delitem(sys.modules, module)
     (tmp_path / f"{module}.py").unlink()
     assert_refused(script(f"ckpt={run}", "allow_code=true"), f"pos._target_={module}.MyALiBi: can't be imported")

@@ -9,7 +9,7 @@ import torch
 from common import compose_config
 from runs_to_resume import TINY
 
-from poslab.config.files import default_cache_dir
+from poslab.config.files import default_cache_dir, missing
 from poslab.errors import RunStopped
 from poslab.runs.checkpoint_files import save_weights
 from poslab.training.resume_points import CheckpointFiles
@@ -78,3 +78,43 @@ def test_where_a_checkout_may_not_be_written_the_cache_is_the_user_s(monkeypatch
     monkeypatch.setenv("XDG_CACHE_HOME", "/home/somebody/cache")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert default_cache_dir() == Path("/home/somebody/cache/poslab")
+
+
+# What is typed in the folder below, and what is meant: nothing where that is not
+# clear.
+MISTYPED = {
+    "my.tx": "my.txt",
+    "My.txt": "my.txt",
+    "mytxt": "my.txt",
+    "novles": "novels",
+    "novels/part1.text": "novels/part1.txt",
+    "novels/prat1.txt": "novels/part1.txt",
+    "novels/part3.txt": "",
+    "novels/part.txt": "",
+    "t5-seed1-20261126-150141": "runs/t5-seed1-20261126-150141",
+    "ablation": "runs/ablation",
+    "runs/abaltion": "runs/ablation",
+    "runs/t5_seed1-20261126-150141": "runs/t5-seed1-20261126-150141",
+    "runs/t5-seed1-20261126-150142": "",
+    "runs/t5-seed2-20261126-150141": "",
+    "runs/rope-seed1-20261126-150141": "",
+    "run/ablation": "",
+    "nowhere/my.txt": "",
+    "my.txt/x": "",
+    "novels": "",
+    "x": "",
+    "~/nowhere/my.txt": "",
+}
+
+
+@pytest.mark.parametrize("typed", MISTYPED)
+def test_the_path_that_is_meant_is_named_and_no_other(
+    typed: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("runs/ablation", "runs/t5-seed1-20261126-150141", "novels"):
+        Path(folder).mkdir(parents=True)
+    for file in ("my.txt", "novels/part1.txt", "novels/part2.txt"):
+        Path(file).touch()
+    meant = MISTYPED[typed]
+    assert missing(typed, "no such file") == ("no such file" + (f"; did you mean {meant}?" if meant else ""))

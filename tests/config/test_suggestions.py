@@ -10,7 +10,8 @@ from omegaconf.errors import OmegaConfBaseException
 from poslab.config.command_line import parse_line
 from poslab.config.overrides import explain
 from poslab.config.scripts import CompareConfig, EvaluateConfig, ExplainConfig, ExportConfig, GenerateConfig
-from poslab.errors import UserError
+from poslab.errors import UserError, suggestion
+from seedstats.errors import suggestion as suggestion_of_a_table
 
 # What is typed, of other projects or from memory, and the setting that is meant; "" where nothing is.
 GUESSES = """
@@ -69,7 +70,7 @@ IN_COMMANDS = [
 
 def suggested(message: str) -> str:
     assert "unknown setting; " in message
-    found = re.search(r"did you mean (.*)\? valid: ", message)
+    found = re.search(r"did you mean (.*?)\?(?: valid: .*)?$", message)
     return found[1] if found else ""
 
 
@@ -96,6 +97,14 @@ def test_a_setting_of_the_scheme_at_hand_is_named() -> None:
     with pytest.raises(HydraException) as refusal:
         compose_config(*typed)
     assert suggested(explain(refusal.value, typed)) == "pos.num_buckets"
+
+
+def test_a_long_list_of_names_is_left_out_where_one_is_suggested() -> None:
+    many = [f"name_{letter}" for letter in "abcdefghij"]
+    for offer in suggestion, suggestion_of_a_table:
+        assert offer("name_a_", many) == "did you mean name_a?"
+        assert offer("name_a_", many[:3]) == "did you mean name_a? valid: name_a, name_b, name_c"
+        assert offer("foo", many) == f"valid: {', '.join(many)}"
 
 
 def test_two_may_be_meant() -> None:

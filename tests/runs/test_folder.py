@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from common import RunScript, assert_refused
 
 from poslab.runs.folder import new_run_folder, run_at
 
@@ -23,7 +24,7 @@ def test_names_never_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_last_run_is_the_one_written_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], run_script: RunScript
 ) -> None:
     """In a sweep, too; a run without a checkpoint yet is none, and a folder of that name is itself."""
     monkeypatch.chdir(tmp_path)
@@ -35,5 +36,8 @@ def test_the_last_run_is_the_one_written_last(
     (tmp_path / "runs" / "begun" / "checkpoints").mkdir(parents=True)
     assert run_at("last") == Path("runs/sweep/newest")
     assert capsys.readouterr().err == "note: the last run is runs/sweep/newest\n"
+    _, composed, _ = run_script("train", "--cfg", "job", "init_from=last")
+    assert "\ninit_from: runs/sweep/newest\n" in composed
+    assert_refused(run_script("train", "-m", "init_from=last"), "init_from=last: the newest run is soon one of")
     (tmp_path / "last").mkdir()
     assert run_at("last") == Path("last")

@@ -105,7 +105,8 @@ TWO = "name,seed,value,better\na,1,4.0,lower\nb,1,4.1,lower\n"
         (TWO + "c,1,4.1,higher", "",
          "{file}: row 4, column better: 'higher' is another one than in an earlier row of the same metric"),
         (TWO, "baseline=c", "baseline=c: unknown; valid: a, b"),
-        (TWO, "betre=lower", "betre=lower: unknown; did you mean better? valid: better, baseline, effect, pairs, "
+        (TWO, "betre=lower", "betre=lower: unknown; did you mean better?"),
+        (TWO, "xyz=lower", "xyz=lower: unknown; valid: better, baseline, effect, pairs, "
          "metric, length, chosen_by, looks, claims, out, name, seed, value, settings, data, unit, status"),
         (TWO, "better=more", "better=more: must be lower or higher"),
         (TWO, "effect=much", "effect=much: must be a number"),

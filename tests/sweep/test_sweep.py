@@ -144,7 +144,7 @@ def test_every_job_is_the_same_run_alone(sweep: Sweep, tmp_path: Path) -> None:
     found = folders(tmp_path / "runs" / "smoke")
     assert [folder.name.rsplit("-", 1)[0] for folder in found] == ["absolute-seed2", "t5-seed2"]
     assert sorted(table(output)) == [folder.name for folder in found]
-    assert "2 of 2 jobs done, 0 running, 0 left" in output
+    assert "\n2 of 2 jobs done\n" in output
     assert f"compare  python {REPOSITORY}/scripts/compare.py runs=runs/smoke" in output
     result = run_process("train", *TINY, "pos=absolute", "seed=2", "run_dir=alone", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -297,6 +297,13 @@ def test_failures_stop_no_other_job(sweep: Sweep, tmp_path: Path, monkeypatch: p
     assert ["bad.txt is not UTF-8 text" in line for line in lines] == [True]
     (finished,) = folders(tmp_path / "runs" / "smoke")
     assert json.loads((finished / "summary.json").read_text())["data"] == "good.txt"
+
+
+def test_a_line_a_minute(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each look takes a minute, of which there is one at least while the process of the job starts."""
+    monkeypatch.setattr("poslab.sweep.sweep.Minute.is_over", lambda minute: True)
+    _, output, _ = sweep("seed=1")
+    assert output.count("0 of 1 jobs done, 1 running\n") > 1
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,10 @@ def vocabulary(run: Path) -> Vocabulary:
 @pytest.mark.parametrize(
     ("scheme", "settings", "said"),
     [
-        ("t5", {"scale": 2.0}, "tables taken: bias (32, 2); new: none; left behind: none"),
-        ("t5", {"num_buckets": 16}, "tables taken: none; new: bias (16, 2); left behind: bias (32, 2)"),
-        ("kerple", {}, "tables taken: none; new: r1 (2,), r2 (2,); left behind: bias (32, 2)"),
-        ("rope", {}, "tables taken: none; new: none; left behind: bias (32, 2)"),
+        ("t5", {"scale": 2.0}, "; tables taken: bias (32, 2); new: none; left behind: none"),
+        ("t5", {"num_buckets": 16}, "; tables taken: none; new: bias (16, 2); left behind: bias (32, 2)"),
+        ("kerple", {}, "; tables taken: none; new: r1 (2,), r2 (2,); left behind: bias (32, 2)"),
+        ("rope", {}, "; tables taken: none; new: none; left behind: bias (32, 2)"),
     ],
 )
 @pytest.mark.parametrize("file", ["", "checkpoints/last.ckpt"])
@@ -45,7 +45,7 @@ def test_the_trunk_is_taken_and_tables_where_they_fit(
     torch.manual_seed(5)
     model = GPT(make_scheme(scheme, **settings), **SIZES)
     new = {name: table.clone() for name, table in model.position_tables.named_parameters()}
-    assert init_from(model, str(run / file), vocabulary(run)).endswith(f": embedding and blocks of a t5 model; {said}")
+    assert init_from(model, str(run / file), vocabulary(run)).endswith(f": embedding and blocks of a t5 model{said}")
     for name, weight in model.state_dict().items():
         table = name.removeprefix("position_tables.")
         fits = table not in new or new[table].shape == theirs.get(name, torch.empty(0)).shape
@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_one_line(made: Made, tmp_path: Path) -> None:
     refused(r"^init_from=.*begun: is a run without weights$", given=tmp_path / "begun")
     shutil.copytree(run, tmp_path / "begun", dirs_exist_ok=True)
     assert init_from(GPT(None, **SIZES), str(tmp_path / "beg*"), known).startswith(
-        f"from {tmp_path}/begun/checkpoints/"
+        f"weights begin with those of {tmp_path}/begun/checkpoints/"
     )
     (tmp_path / "begin").mkdir()
     refused(r"^init_from=.*beg\*: must name one run, not 2: .*begin, .*begun$", given=tmp_path / "beg*")

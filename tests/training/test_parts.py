@@ -58,7 +58,7 @@ def test_a_task_s_recipe_is_for_the_optimizer_that_has_it() -> None:
     ("typed", "problem"),
     [
         ("optim.lr=3e-4", "optim.lr=0.0003: unknown setting; did you mean learning_rate?"),
-        ("optim.schedule=wsd", "optim.schedule=wsd: unknown setting; did you mean schedule? valid: learning_rate, w"),
+        ("optim.schedule=wsd", "optim.schedule=wsd: unknown setting; did you mean schedule?"),
         ("optim.warmup_share=0", "optim.warmup_share=0: unknown setting; did you mean schedule.warmup_share?"),
         ("optim.beta1=0.9", "optim.beta1=0.9: unknown setting; did you mean betas?"),
         ("optim.params=3", "optim.params=3: unknown setting; valid: learning_rate"),

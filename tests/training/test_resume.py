@@ -331,14 +331,19 @@ def test_a_run_planned_by_steps_has_no_fewer_epochs_than_it_has_trained(tmp_path
 @pytest.mark.parametrize(
     ("overrides", "problem"),
     [
-        ([], "it is finished, after 10 steps; a greater trainer.max_epochs, max_steps or max_time, or"),
+        ([], "it is finished, after 10 steps; trainer.max_epochs=2 ends it, a greater one trains on"),
+        (["trainer.max_steps=20"], "after 10 steps; trainer.max_epochs=2 ends it, a greater one, or null, trains on"),
+        (["trainer.max_steps=10", "trainer.max_epochs=3"], "after 10 steps; trainer.max_steps=10 ends it, a greater"),
         (
             ["trainer.max_epochs=1"],
             "trainer.max_epochs=1: the run was to have 2; it can be extended, not shortened",
         ),
         (["model.embed_dim=32"], "the run has other settings, model.embed_dim=32 (its own: 16); what may change is"),
         (["pos.num_buckets=8"], "other settings, pos.num_buckets=8 (its own: "),
-        (["optim.learning_rate=0.1"], "; a new run that begins with its weights has any: poslab train "),
+        (
+            ["optim.learning_rate=0.1"],
+            "(its own: 0.001); a new run that begins with its weights may have others: poslab",
+        ),
         (["optim.learning_rate=0.1"], " optim.learning_rate=0.1"),
         (["seed=2", "model=gpt2"], "seed=2 (its own: 1)"),
         (["run_dir=elsewhere"], "run_dir=elsewhere: can't be given with resume"),

@@ -75,7 +75,7 @@ def run_program(run: Callable[[list[str]], None], arguments: list[str]) -> None:
 
 def _run(arguments: list[str]) -> None:
     name, *rest = arguments or ["--help"]
-    if name in ("-h", "--help"):
+    if name in ("-h", "--help", "help"):
         width = max(map(len, COMMANDS))
         commands = [f"  {NAME} {command:<{width}}  {about.purpose}" for command, about in COMMANDS.items()]
         print("Train GPT-style transformers that differ only in their positional encoding, and compare them.")

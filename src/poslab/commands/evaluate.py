@@ -26,7 +26,8 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
     compute_on(config.threads)
     checkpoint = load_checkpoint(config.ckpt, choose_device(config.device), config.allow_code, config.pos)
     text = own_text(checkpoint) if config.data_path is None else other_text(checkpoint, config.data_path)
-    print(f"checkpoint  {checkpoint.path} ({checkpoint.pos_name}, trained to {checkpoint.model.shape.context_length})")
+    trained = f"{checkpoint.pos_name}, trained on {checkpoint.model.shape.context_length} tokens"
+    print(f"checkpoint  {checkpoint.path} ({trained})")
     if checkpoint.settings:
         print(f"settings    {checkpoint.settings_in_words}")
     if len(checkpoint.model.draws) > 1:
@@ -64,12 +65,18 @@ def _print(evaluation: Evaluation) -> None:
         row += [str(result.stride), *(f"{sum(of) / eighth:.4f}" for of in (losses[:eighth], losses[-eighth:]))]
         row.append("" if result.last_loss is None else f"{result.last_loss:.4f}")
         rows.append([*row, "" if gain is None else f"{gain:+.4f}", ""])
-    print(table(_COLUMNS, rows, align=">>>>>>>>>><"))
+    told = dict(zip(("last", "gain"), zip(*(row[-3:-1] for row in rows), strict=True), strict=True))
+    empty = [name for name, cells in told.items() if not any(cells)]  # as where no length is the one of training
+    shown = [number for number, name in enumerate(_COLUMNS) if name not in empty]
+    header, *cells = ([row[number] for number in shown] for row in (_COLUMNS, *rows))
+    print(table(header, cells, align=">" * (len(shown) - 1) + "<"))
     print("loss: of windows that follow each other. sliding: windows move by the stride and only what is new counts.")
     print("at start, at end: mean loss in the first and the last eighth of sliding windows.")
     last = next((result.last for result in evaluation.lengths), None)
-    print(f"last: loss of the last {last} tokens of windows that end at the same places at every length.")
-    print("gain: what more context than in training takes off that.")
+    if "last" not in empty:
+        print(f"last: loss of the last {last} tokens of windows that end at the same places at every length.")
+    if "gain" not in empty:
+        print("gain: what more context than in training takes off that.")
 
 
 def _print_by_memory(evaluation: Evaluation, trained: int) -> None:

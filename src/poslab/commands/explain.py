@@ -1,6 +1,7 @@
 """Command `explain`: read one run or two, or make a model that is not trained, and write the page about it."""
 
 import os
+import shlex
 from pathlib import Path
 
 import hydra
@@ -33,6 +34,9 @@ def run_explanation(config: ExplainConfig, command: str) -> Path:
         checkpoints = [load_checkpoint(path, allow_code=config.allow_code) for path in config.ckpt]
         for checkpoint in checkpoints:
             checkpoint.require_its_code()
+        if newest := dict(zip(config.ckpt, checkpoints, strict=True)).get("last"):  # another one, when it is made again
+            path = str(newest.run or newest.path)
+            command = shlex.join(path if word in ("last", "ckpt=last") else word for word in shlex.split(command))
         out = _out(config, checkpoints)
         studies = [_trained(label, checkpoint, config) for label, checkpoint in _labelled(checkpoints).items()]
     else:

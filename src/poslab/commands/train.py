@@ -24,6 +24,7 @@ from poslab.config.overrides import config_groups, explain, parse_arguments, run
 from poslab.environment import blamed
 from poslab.errors import UserError
 from poslab.processes import quiet_other_processes
+from poslab.runs.folder import run_at
 
 if TYPE_CHECKING:
     from poslab.config.train import TrainConfig
@@ -38,6 +39,7 @@ def run_train(typed: list[str]) -> None:
         print_info()
         return
     arguments = parse_arguments([argument for argument in typed if argument != "--example"])
+    arguments.overrides = [_of_newest_run(setting, arguments.multirun) for setting in arguments.overrides]
     with _in_users_words(typed):
         if arguments.help:
             print(_help(arguments))
@@ -63,6 +65,15 @@ def run_train(typed: list[str]) -> None:
     from poslab.training.train import train
 
     train(config)
+
+
+def _of_newest_run(setting: str, sweeping: bool) -> str:
+    """Return init_from=last as init_from=RUN, because a run records what it began with. Raises UserError in a sweep."""
+    if setting != "init_from='last'" or Path("last").exists():
+        return setting
+    if sweeping:
+        raise UserError("init_from=last: the newest run is soon one of the sweep's own; name the run")
+    return parse_arguments([f"init_from={run_at('last')}"]).overrides[0]
 
 
 @contextmanager

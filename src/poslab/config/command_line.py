@@ -58,7 +58,8 @@ def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
             values[name] = value  # refused, with a suggestion, by `typed`
         elif stands_alone and name in values:
             if not {list[str]} & set(kinds(hints[name])):
-                raise UserError(f"{argument}: {name} is {values[name]} already; it is one")
+                problem = f"{name} is {values[name]} already, and one; other settings are typed as NAME=VALUE"
+                raise UserError(f"{argument}: {problem}")
             values[name] = [*values[name], *_value(value, hints[name])]
         elif not fields[name].metadata.get("text"):
             values[name] = _value(value, hints[name])

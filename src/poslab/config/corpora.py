@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from poslab.config.files import file_sha256, joined_sha256
+from poslab.config.files import file_sha256, joined_sha256, missing
 from poslab.errors import SettingError, first_line, suggestion
 
 HUB = "hf://"  # begins the path of a data set on the Hugging Face Hub, hf://owner/name
@@ -126,7 +126,7 @@ def find_files(path: str) -> list[Path]:
         none = f"no .txt, .jsonl, .parquet or the like in this folder; a quoted glob takes others, '{given}/*.py'"
     else:
         matches = [Path(match) for match in glob.iglob(str(given), recursive=True)]
-        none = "no such file, folder or glob match"
+        none = missing(given, "no such file, folder or glob match")
     files = sorted(file for file in matches if file.is_file() and not _is_no_data(file))
     if not files:
         raise SettingError("path", path, none)

@@ -147,7 +147,8 @@ def typed(
             arguments[name] = _converted(value, hints[name], f"{prefix}{name}", parsers)
     for name, field in sorted(fields.items()):
         if name not in arguments and field.default is field.default_factory is dataclasses.MISSING:
-            raise SettingError(f"{prefix}{name}", "", f"must be given ({in_words(hints[name])})")
+            words = field.metadata.get("help") or in_words(hints[name])
+            raise SettingError(f"{prefix}{name}", "", f"must be given ({words})")
     try:
         return schema(**arguments)
     except SettingError as error:
@@ -167,7 +168,10 @@ def imported(target: str, option: str) -> Any:
     except SettingError as error:  # of a class that breaks the contract of its kind
         raise SettingError(option, target, f"{error.value} {error.problem}") from error
     except Exception as error:  # whatever the import of somebody's file raises
-        raise SettingError(option, target, f"can't be imported: {error}".splitlines()[0]) from error
+        problem = f"can't be imported: {error}".splitlines()[0]
+        if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("lightning"):
+            problem += "; poslab has Lightning as pytorch_lightning, whose classes its parts are derived from"
+        raise SettingError(option, target, problem) from error
 
 
 def full_name(kind: type) -> str:

@@ -1,5 +1,6 @@
 """Files: those that come with poslab, their hashes, and writing that is whole or not at all."""
 
+import difflib
 import hashlib
 import os
 import re
@@ -32,6 +33,20 @@ def file_sha256(file: Path, option: str, given: str) -> str:
 def joined_sha256(hashes: Sequence[str]) -> str:
     """Return one sha256 for several files: of one file, its own; of several, that of all theirs in hex."""
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def missing(path: str | Path, problem: str) -> str:
+    """Return the problem of a path that isn't there, or is nothing of its kind, with the path that is meant where that
+    is clear: a run by its name alone, or a name spelled like it in the same folder. Numbers tell runs apart, so they
+    must be equal."""
+    given = Path(os.path.expanduser(path))
+    if (run := given.parent / "runs" / given.name).exists():
+        return f"{problem}; did you mean {run}?"
+    numbers = re.findall(r"\d+", given.name)
+    beside = os.listdir(given.parent) if given.parent.is_dir() else []
+    alike = [name for name in beside if re.findall(r"\d+", name) == numbers and name != given.name]
+    near = difflib.get_close_matches(given.name, alike, n=1, cutoff=0.8)
+    return f"{problem}; did you mean {given.with_name(near[0])}?" if near else problem
 
 
 def default_cache_dir() -> Path:

@@ -67,8 +67,10 @@ def _head(file: Path) -> list[str]:
 
 
 def _first_sentence(file: Path) -> str:
+    """Return the first sentence of a yaml's head; after a short question the next one, which says what is done."""
     head = " ".join(line for line in _head(file) if not line.startswith("@package"))
-    return re.split(r"(?<=[.?!]) (?=[A-Z(])", head)[0]
+    first, *others = re.split(r"(?<=[.?!]) (?=[A-Z(])", head)
+    return " ".join([first, *others[:1]]) if first.endswith("?") and len(first) < 40 else first
 
 
 def _comments(file: Path, package: str) -> dict[str, str]:

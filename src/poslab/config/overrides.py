@@ -22,7 +22,7 @@ from omegaconf.errors import InterpolationResolutionError
 
 from poslab.config.files import CLAIMS, CONFIGS
 from poslab.config.groups import names
-from poslab.config.nodes import default_scheme, given_settings, known_settings
+from poslab.config.nodes import TARGET, default_scheme, given_settings, known_settings
 from poslab.errors import UserError, suggestion
 
 
@@ -54,6 +54,9 @@ def with_any_part(overrides: Iterable[str]) -> list[str]:
     return [next(outer_first) if setting in of_scheme else setting for setting in settings]
 
 
+# Groups that take a class of the user's, and its node.
+_OF_CLASSES = {group: group.replace("/", ".") for group in ("pos", "optim", "schedule", "model/norm", "model/mlp")}
+_OF_CLASSES |= {"callbacks": "callbacks.mine", "logger": "logger.mine", "data": "data=task data"}
 # Of packages that are an extra of poslab.
 _PLUGINS = {"hydra/launcher": ("joblib", "submitit_local", "submitit_slurm"), "hydra/sweeper": ("optuna",)}
 
@@ -71,6 +74,10 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
             group, _, name = inner
         if name in _PLUGINS.get(group, ()):
             return f'{group}={name}: needs a package that is not installed: python -m pip install "poslab[sweep]"'
+        if "." in name and Path(name).is_file():
+            return f"{group}={name}: no option, but a file; data=text data.path={name} trains on it"
+        if "." in name and group in _OF_CLASSES:
+            return f"{group}={name}: no option; a class is given as {_OF_CLASSES[group]}.{TARGET}={name}"
         there = {*(error.options or ()), *config_groups().get(group, [])}  # Hydra leaves out those of folders within
         return f"{group}={name}: unknown; {suggestion(name, sorted(there))}"
     if match := re.match(r"Could not override '([^']+)'", message):
@@ -118,6 +125,7 @@ def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:
 _SHOWING = ("-h", "--help", "--hydra-help", "--version", "--cfg", "--resolve", "-sc", "--shell-completion")
 _FLAGS = ("-m", "--multirun", "--config-dir", *_SHOWING)
 _MERGED = ("callbacks", "logger", "experiment", "debug")  # groups of which several options may be chosen
+_NOTHING = ("experiment=null", "debug=null")  # what is so where none is chosen; Hydra refuses to hear it again
 _TEXT = "sample.prompt"  # always plain text
 # Plain text, too, but for null and a ${name} in what Hydra could read.
 _PATHS = ("run_dir", "resume", "init_from", "data.path", "data.cache_dir", "data.split", "data.document_separator")
@@ -133,11 +141,28 @@ def parse_arguments(arguments: list[str]) -> Namespace:
     parser = get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
     parsed = parser.parse_intermixed_args(arguments)
+    if bare := next((word for word in parsed.overrides if "=" not in word and not word.startswith("~")), None):
+        raise UserError(f"{bare}: not of the form option=value; {_meant_by(bare)}")
+    parsed.overrides = [setting for setting in parsed.overrides if setting not in _NOTHING]
     for group, text in given_settings(parsed.overrides).items():
         if text.startswith("[") and group in config_groups() and group not in _MERGED:
             raise UserError(f"{group}={text}: must be one option; -m {group}={text.strip('[]')} runs each")
     parsed.overrides = [_quoted(setting, parsed.multirun) for setting in with_any_part(parsed.overrides)]
     return parsed
+
+
+def _meant_by(word: str) -> str:
+    """Return what to type in place of a word without a name."""
+    if word == "help":
+        return "--help shows what there is"
+    if word == "last" or Path(word).expanduser().is_dir():
+        return f"resume={word} resumes a run, init_from={word} begins with its weights"
+    if Path(word).expanduser().is_file():
+        return f"data=text data.path={word} trains on that file"
+    groups = [group for group, options in config_groups().items() if word in options]
+    if groups:
+        return " or ".join(f"{group}={word}" for group in groups) + " chooses it"
+    return "without spaces around the =, and with quotes around a value that has spaces"
 
 
 def run_hydra(task: Callable[[DictConfig], Any], arguments: Namespace) -> None:

@@ -108,7 +108,7 @@ class DataConfig(Limited):
     """Text and how it is cut; `stride` null means one context, `cache_dir` null the folder data/.cache. With
     encoding=characters the vocabulary is always the observed one."""
 
-    path: str = setting(role=Role.LOCATION)
+    path: str = setting(role=Role.LOCATION, help="a file, a folder, a quoted glob, or hf://owner/name")
     encoding: str = "gpt2"
     column: str = "text"
     name: str | None = None

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from poslab.config.fields import typed
-from poslab.config.files import EXPORTED
+from poslab.config.files import EXPORTED, missing
 from poslab.config.nodes import TARGET, shown, with_settings
 from poslab.config.parts import Node, module_node
 from poslab.config.schema import ModelConfig
@@ -79,7 +79,7 @@ def find_checkpoint(path: str | Path) -> Path:
     for candidate in (given, run.best, run.last, given / EXPORTED):
         if candidate.is_file():
             return candidate
-    raise SettingError("ckpt", path, "no such file, nor a run folder with a checkpoint")
+    raise SettingError("ckpt", path, missing(given, "no such file, nor a run folder with a checkpoint"))
 
 
 def choose_device(name: str) -> str:

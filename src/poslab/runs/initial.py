@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from poslab.config.files import EXPORTED, file_sha256, joined_sha256
+from poslab.config.files import EXPORTED, file_sha256, joined_sha256, missing
 from poslab.errors import SettingError
 from poslab.runs.folder import RunFolder
 from poslab.runs.plan import group_keys
@@ -24,7 +24,7 @@ def initial_files(given: str) -> list[Path]:
     found = [given] if os.path.exists(given) else sorted(glob.glob(given))
     if len(found) != 1:
         several = f"must name one run, not {len(found)}: {', '.join(found[:3])}"
-        raise SettingError("init_from", given, several if found else "no such file or folder")
+        raise SettingError("init_from", given, several if found else missing(given, "no such file or folder"))
     path = Path(found[0])
     run = RunFolder(path)
     for file in (path, run.best, run.last):

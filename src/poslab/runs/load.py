@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from poslab.config.files import missing
 from poslab.config.nodes import shown, targets, training_of_scheme
 from poslab.errors import SettingError
 from poslab.runs.folder import SWEEP, RunFolder, failure_in
@@ -89,7 +90,8 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
     for path in paths:
         root = Path(os.path.expanduser(path))
         if not path or not root.is_dir():
-            raise SettingError("runs", path, "no such folder; name run folders, or a folder that holds some")
+            problem = "no such folder; name run folders, or a folder that holds some"
+            raise SettingError("runs", path, missing(path, problem))
         within = _run_folders(root)
         folders |= dict.fromkeys(within)
         for child in () if root in within else sorted(root.iterdir()):

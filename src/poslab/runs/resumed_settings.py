@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 
 from poslab.config.command_line import command_line
 from poslab.config.fields import MAY_CHANGE, Role
+from poslab.config.files import missing
 from poslab.config.groups import SLOTS, flat, names, role_of
 from poslab.config.nodes import chosen, given_of, given_settings, part_of, targets, with_settings
 from poslab.config.schemes import node_of, parse_scheme
@@ -38,13 +39,14 @@ def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> T
     changed = {k: v for k, v in now.items() if v != before.get(k) and role_of(k) not in MAY_CHANGE}
     if changed:
         listed = ", ".join(f"{k}={as_typed(v)} (its own: {as_typed(before.get(k))})" for k, v in changed.items())
-        problem = f"the run has other settings, {listed}; what may change is {', '.join(names(MAY_CHANGE))}"
-        if not any(name.startswith("model.") for name in changed):  # into which its weights may not fit
+        if any(name.startswith("model.") for name in changed):  # into which its weights may not fit
+            problem = f"what may change is {', '.join(names(MAY_CHANGE))}"
+        else:
             new = [setting for setting in overrides if not setting.startswith("resume=")]
             own_ones = [kept for kept in own_overrides or () if not given_settings([kept]).keys() & given_settings(new)]
             command = command_line("train", *own_ones, f"init_from={folder}", *new)
-            problem += f"; a new run that begins with its weights has any: {command}"
-        raise SettingError("resume", folder, problem)
+            problem = f"a new run that begins with its weights may have others: {command}"
+        raise SettingError("resume", folder, f"the run has other settings, {listed}; {problem}")
     if own_overrides is not None:  # those of the command line replace the run's own
         again = given_settings(overrides).keys()
         own_overrides = [kept for kept in own_overrides if not again & given_settings([kept]).keys()]
@@ -70,7 +72,7 @@ def _read_settings(
     typed: the composed settings of this command line, which decide whether the run's classes may be imported.
     """
     if not folder.is_dir():
-        raise SettingError("resume", folder, "no such folder; name that of a run")
+        raise SettingError("resume", folder, missing(folder, "no such folder; name that of a run"))
     try:
         own = read_config(RunFolder(folder).config)
     except ValueError as error:

@@ -5,6 +5,11 @@ No job has a thread or a tensor of another: what is loaded here computes nothing
 
 from contextlib import suppress
 
+from poslab.environment import ignore_matplotlibrc
+
+# ruff: noqa: E402
+ignore_matplotlibrc()  # which the imports below would read
+
 import matplotlib.backends.backend_agg  # noqa: F401  # which the first picture loads
 
 import poslab.training.train  # noqa: F401

@@ -1,5 +1,6 @@
 """Sweep: plan the jobs, run those that are left, show the progress, and end with a table of all jobs."""
 
+import shlex
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from poslab.config.files import require_writable
 from poslab.errors import UserError
 from poslab.processes import launched
 from poslab.processors import available
+from poslab.progress import Minute
 from poslab.runs.folder import RunFolder
 from poslab.runs.plan import add_to_plan
 from poslab.runs.summary import Summary
@@ -69,15 +71,15 @@ def run_sweep(
 
 
 class Progress:
-    """Progress line, within a context: how many of the jobs that can run are done, running and left, and about how long
-    they will take. Without a terminal to rewrite it in, a new line whenever a job is done."""
+    """Progress line, within a context: how many of the jobs that can run are done and running, and about how long the
+    others will take. Without a terminal to rewrite it in, a new line whenever a job is done, and each minute."""
 
     def __init__(self, total: int, left: list[Job]) -> None:
         self.total = total
         self.left = left
         self._begun = time.time()
         self._over: set[Path] = set()  # folders of the jobs that ended: whether one has takes long to find out
-        self._ended = -1  # of the jobs that were left
+        self._shown, self._minute = "", Minute()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -100,14 +102,16 @@ class Progress:
         ended = len(self._over)
         running = len(begun) - ended
         to_do = len(self.left) - ended
-        line = f"{self.total - to_do} of {self.total} jobs done, {running} running, {to_do - running} left"
+        done = f"{self.total - to_do} of {self.total} jobs done"
+        line = f"{done}, {running} running" if running else done
         if ended and to_do:
             line += f", about {clock((time.time() - self._begun) / ended * to_do)} to go"
         if sys.stdout.isatty():
             print(f"\r\033[K{line}", end="\n" if last else "", flush=True)
-        elif ended != self._ended:
+        elif done != self._shown or self._minute.is_over():
             print(line, flush=True)
-        self._ended = ended
+            self._shown = done
+            self._minute.begin()
 
 
 def _left_out(jobs: list[Job]) -> list[str]:
@@ -138,7 +142,8 @@ def _conclude(jobs: list[Job], folder: Path) -> bool:
               "they are trained anew\n")  # fmt: skip
     if left_out := _left_out(jobs):
         print(*left_out, sep="")
-    print(f"runs     {folder}\ncompare  {command_line('compare', f'runs={folder}')}")
+    print(f"runs     {folder}\ncurves   {shlex.join(['tensorboard', '--logdir', str(folder)])}")
+    print(f"compare  {command_line('compare', f'runs={folder}')}")
     asked, met = ({value for job in some for value in job.overrides} for some in (jobs, possible))
     return asked == met and all(job.finished or job.impossible for job in jobs)
 

@@ -68,12 +68,13 @@ def init_from(model: GPT, given: str, vocabulary: AnyVocabulary, block: Mapping[
     taken = {name: weight for name, weight in theirs.items() if name in own and own[name].shape == weight.shape}
     model.load_state_dict(taken, strict=False)
     new, left = ({n: w for n, w in weights.items() if n not in taken} for weights in (own, theirs))
-    tables = f"tables taken: {_listed(taken)}; new: {_listed(new)}; left behind: {_listed(left)}"
-    return f"from {file}: embedding and blocks of a {about['pos']} model; {tables}"
+    tables = {"tables taken": _listed(taken), "new": _listed(new), "left behind": _listed(left)}
+    listed = "".join(f"; {what}: {names or 'none'}" for what, names in tables.items() if any(tables.values()))
+    return f"weights begin with those of {file}: embedding and blocks of a {about['pos']} model{listed}"
 
 
 def _listed(weights: dict[str, Tensor]) -> str:
     """Return names and sizes of what is not of the trunk that all models share."""
     names = {name: name.removeprefix("position_tables.") for name in weights}
     apart = [name for name in names if name != names[name] or ".retrieval." in name]
-    return ", ".join(f"{names[name]} {tuple(weights[name].shape)}" for name in apart) or "none"
+    return ", ".join(f"{names[name]} {tuple(weights[name].shape)}" for name in apart)

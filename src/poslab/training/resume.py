@@ -155,7 +155,7 @@ def _from_checkpoint(
     if given != own.get("init_from") and initial_fields(given).get("init_sha256") != own.get("init_sha256"):
         raise SettingError("init_from", given, "the run began with other weights")
     _check_not_shortened(state, config, own)
-    _check_not_finished(folder, state.step, config, own)
+    _check_not_finished(folder, state, config, own)
     notes = notes + _code_notes(folder, config, about, state.step)
     provenance = {name: own[name] for name in PROVENANCE_FIELDS if name in own}
     provenance["extended"] = _extended(own, config, state.step)
@@ -188,13 +188,21 @@ def _check_not_shortened(state: RunState, config: TrainConfig, own: dict[str, An
         raise SettingError("trainer.max_steps", steps, f"the run has trained for {state.step} already")
 
 
-def _check_not_finished(folder: RunFolder, step: int, config: TrainConfig, own: dict[str, Any]) -> None:
+def _check_not_finished(folder: RunFolder, state: RunState, config: TrainConfig, own: dict[str, Any]) -> None:
     """Raise SettingError where the run is finished, and the settings ask for no more. own: its own settings."""
-    before = flat(own)
+    before, trainer = flat(own), config.trainer
     lengths = {name: value for name, value in flat(config.plain).items() if role_of(name) is Role.LENGTH}
-    if folder.finished and all(before.get(name) == value for name, value in lengths.items()):
-        longer = "a greater trainer.max_epochs, max_steps or max_time, or a lower target_loss, trains on"
-        raise SettingError("resume", folder, f"it is finished, after {step} steps; {longer}")
+    trained = {"trainer.max_epochs": state.epochs, "trainer.max_steps": state.step}
+    reached = [name for name, count in trained.items() if lengths[name] not in (None, -1) and count >= lengths[name]]
+    if not folder.finished or not (reached or all(before.get(name) == value for name, value in lengths.items())):
+        return
+    longer = "a greater trainer.max_epochs, max_steps or max_time, or a lower target_loss, trains on"
+    if reached:
+        or_none = ", or null," if reached == ["trainer.max_epochs"] and trainer.max_steps != -1 else ""
+        longer = (
+            f"{' and '.join(f'{name}={lengths[name]}' for name in reached)} ends it, a greater one{or_none} trains on"
+        )
+    raise SettingError("resume", folder, f"it is finished, after {state.step} steps; {longer}")
 
 
 def _extended(before: dict[str, Any], config: TrainConfig, step: int) -> list[str]:
