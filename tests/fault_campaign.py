@@ -1,4 +1,4 @@
-"""Fault campaign at full size, for a release; takes an hour or so.
+"""Fault campaign at full size, for a release; takes some minutes.
 
     python tests/fault_campaign.py                     all
     python tests/fault_campaign.py kills bad-input     some of them
