@@ -126,21 +126,21 @@ class Cope(_Named):
     _scheme = cope.CoPE
 
 
-class Rotary(Position):
+class Rotary(_Named):
     """RoPE (Su et al. 2021, section 3.2): `q, k = rotary(q, k)` turns queries (B, H, Tq, Dh) and keys (B, Hkv, Tk, Dh).
 
-    head_dim: Dh. pairs: which channels turn together, "halves" for (d, d + n / 2), as in Llama and GPT-NeoX, "adjacent"
-    for (2 d, 2 d + 1), as in the paper and GPT-J. heads: None if another layout needn't be noticed by their number.
-    Other settings, as `base=10000.0`, `fraction=1.0`, `scaling="yarn"`, `factor`: `poslab.positions.rope.RoPE`.
+    pairs: which channels turn together, "halves" for (d, d + n / 2), as in Llama and GPT-NeoX, "adjacent" for
+    (2 d, 2 d + 1), as in the paper and GPT-J. Other settings, as `base=10000.0`, `fraction=1.0`, `scaling="yarn"`,
+    `factor`: `poslab.positions.rope.RoPE`.
 
     Parity: tests/nn/test_named.py::test_rotary_is_that_of_transformers.
     """
 
-    def __init__(self, head_dim: int, *, pairs: str = "halves", heads: int | None = None, **settings: Any) -> None:
+    _scheme = rope.RoPE
+
+    def __init__(self, heads: int, head_dim: int, *, pairs: str = "halves", **settings: Any) -> None:
         require_one_of(("halves", "adjacent"), pairs=pairs)
-        scheme = rope.RoPE(interleaved=pairs == "adjacent", **settings)
-        super().__init__(scheme, heads=heads or 1, head_dim=head_dim)
-        self.heads = heads
+        super().__init__(heads, head_dim, interleaved=pairs == "adjacent", **settings)
 
     def forward(  # type: ignore[override]
         self, q: Tensor, k: Tensor, *, q_positions: Tensor | None = None, k_positions: Tensor | None = None

@@ -46,8 +46,8 @@ class Position(nn.Module):
     ) -> None:
         super().__init__()
         self.scheme = scheme
-        self.heads: int | None = heads  # that tensors must have, and
-        self.head_dim: int | None = head_dim
+        self.heads = heads
+        self.head_dim: int | None = head_dim  # that tensors must have
         self.shape = ModelShape(context_length, heads * head_dim, layers, heads, causal)
         check_sizes(scheme, self.shape)
         # A bare module rather than a ParameterDict, which can't hold a parameter called "keys" or "values".
@@ -110,10 +110,12 @@ class Position(nn.Module):
         the last key, as with a cache. causal: whether a query's later keys get -inf; None: as the model. dtype: that of
         the queries, which torch asks for; None: the module's. It is computed in float32 or better.
 
-        Raises SettingError for a scheme that is no bias: `needs` says what to call.
+        Raises SettingError for a scheme that is no bias: `needs` says what to call. And for a query that sees no key.
         """
         keys = query_length if key_length is None else key_length
         first = keys - query_length if offset is None else offset
+        if first < 0 and (self.shape.causal if causal is None else causal):
+            raise SettingError("offset", first, "must be at least 0, because the first query would see no key")
         i = torch.arange(first, first + query_length, device=self._place.device)
         j = torch.arange(keys, device=self._place.device)
         self.check_length(max(first + query_length, keys))
@@ -219,12 +221,15 @@ class Position(nn.Module):
             if len(shape) != 4 or shape[-1] != (head_dim or shape[-1]):
                 of_size = f" with Dh={head_dim}" if head_dim else ""
                 raise SettingError(name, shape, f"must be (B, H, T, Dh){of_size}")
-            if heads is None or shape[1] == heads or (name != "q" and heads % shape[1] == 0):
+            if shape[1] == heads or (name != "q" and heads % shape[1] == 0):
                 continue
             if shape[2] == heads or (name != "q" and heads % shape[2] == 0):
                 problem = f"must be (B, H, T, Dh), but seems to be (B, T, H, Dh): give {name}.transpose(1, 2)"
                 raise SettingError(name, shape, problem)
             raise SettingError(name, shape, f"must be (B, H, T, Dh) with H={heads}, or for keys a divisor of it")
+        if len({x.shape[1:3] for x in of_keys}) > 1:
+            k, v = (list(x.shape) for x in of_keys)
+            raise SettingError("v", v, f"must have as many heads and tokens as k={k}")
 
     def check_length(self, length: int) -> None:
         """Raise SettingError where the scheme knows fewer positions."""
