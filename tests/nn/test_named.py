@@ -82,21 +82,21 @@ def test_rotary_is_that_of_transformers(scaling: dict) -> None:
     theirs = apply_rotary_pos_emb(q, k, *LlamaRotaryEmbedding(config)(q, positions))
     kind = scaling["rope_type"].replace("default", "none")
     settings = {"base": 500.0, "scaling": kind, "factor": scaling.get("factor", 1.0), "original_context": 64}
-    found = Rotary(H, head_dim, **settings)(q, k, q_positions=positions, k_positions=positions)
+    found = Rotary(head_dim, **settings)(q, k, q_positions=positions, k_positions=positions)
     assert all(torch.allclose(mine, their, atol=1e-4) for mine, their in zip(found, theirs, strict=True))
     adjacent = torch.arange(head_dim).view(2, -1).T.flatten()  # channels (d, d + n / 2) side by side
-    of_pairs = Rotary(H, head_dim, pairs="adjacent", **settings)
+    of_pairs = Rotary(head_dim, pairs="adjacent", **settings)
     turned, _ = of_pairs(q[..., adjacent], k[..., adjacent], q_positions=positions)
     assert torch.allclose(turned, found[0][..., adjacent], atol=1e-5)
 
 
 def test_rotary_counts_the_last_queries_of_a_cache() -> None:
-    rotary = Rotary(H, DH)
+    rotary = Rotary(DH, heads=H)
     q, k = torch.randn(2, 1, H, T, DH).unbind()
     whole, last = rotary(q, k)[0], rotary(q[:, :, -3:], k)[0]
     assert torch.allclose(last, whole[:, :, -3:])
     with pytest.raises(SettingError, match=r"^pairs=even: unknown; valid: halves, adjacent"):
-        Rotary(H, DH, pairs="even")
+        Rotary(DH, pairs="even")
     with pytest.raises(SettingError, match=r"give q.transpose\(1, 2\)"):
         rotary(q.transpose(1, 2), k.transpose(1, 2))
 

@@ -152,13 +152,15 @@ def test_score_mod_brings_gradients_to_the_tables(name: str) -> None:
 
 @every_scheme
 def test_results_are_of_the_inputs_precision(name: str) -> None:
-    """And the tables stay in float32; so they do in a state dict and back."""
-    position = Position(make_scheme(name), heads=H, head_dim=DH, context_length=T)
-    q, k, v, x = some_tensors(dtype=torch.bfloat16)
+    """And the tables stay in float32; so they do in a state dict and back. The embedding is wider than the heads."""
+    sizes = {"heads": H, "head_dim": DH, "context_length": T, "embed_dim": 40}
+    position = Position(make_scheme(name), **sizes)
+    q, k, v, _ = some_tensors(dtype=torch.bfloat16)
+    x = torch.randn(2, T, 40, dtype=torch.bfloat16)
     assert Attention(position)(q, k, v, x=x).dtype == torch.bfloat16
     assert position.mix(x).dtype == position.embed(x).dtype == torch.bfloat16
     assert {table.dtype for table in position.parameters()} <= {torch.float32}
-    again = Position(make_scheme(name), heads=H, head_dim=DH, context_length=T)
+    again = Position(make_scheme(name), **sizes)
     again.load_state_dict(position.state_dict())
     assert all(torch.equal(table, again.own_tables[name]) for name, table in position.own_tables.items())
     if is_bias(position):
@@ -191,7 +193,7 @@ def test_no_graph_breaks(name: str) -> None:
 
 
 def test_no_graph_breaks_with_explicit_positions() -> None:
-    rotary, (q, k, v, _) = Rotary(H, DH), some_tensors()
+    rotary, (q, k, v, _) = Rotary(DH), some_tensors()
     at = {"q_positions": torch.arange(5, 5 + T), "k_positions": torch.arange(T).expand(2, T)}
     compiled = torch.compile(rotary, fullgraph=True, backend="aot_eager")
     assert all(map(close, compiled(q, k, **at), rotary(q, k, **at)))
@@ -261,8 +263,8 @@ def test_arguments_that_do_not_fit() -> None:
         (lambda: Attention(Shaw(H, DH), backend="fast"), "backend=fast: unknown"),
         (lambda: Attention(Shaw(H, DH), dropout=1.0), "dropout=1: must be at least 0 and below 1"),
         (lambda: short.embed(x), "positions=up to 23: this scheme knows 23 positions"),
-        (lambda: Rotary(H, DH)(q.mT.transpose(1, 2), k), r"q=.*: must be \(B, H, T, Dh\) with Dh=8"),
-        (lambda: Rotary(H, DH)(q, k, q_positions=torch.arange(H)), r"q_positions=\[4\]: .*give x.transpose\(1, 2\)"),
+        (lambda: Rotary(DH)(q.mT.transpose(1, 2), k), r"q=.*: must be \(B, H, T, Dh\) with Dh=8"),
+        (lambda: Rotary(DH)(q, k, q_positions=torch.arange(H)), r"q_positions=\[4\]: .*give x.transpose\(1, 2\)"),
         (lambda: T5Bias(H, num_buckets=1), "num_buckets=1: must be at least 2"),
     ]
     for call, problem in wrong:

@@ -25,7 +25,7 @@ class Position(nn.Module):
     says which of its methods the scheme takes. layers: for how many layers it has tables, as a scheme may have some for
     each; every method takes the `layer`. causal: of the model, because tables may have rows for keys after the query.
     context_length: for how many tokens tables are made whose size it decides, at most so many positions are then known.
-    An embedding has D = H Dh numbers.
+    embed_dim: D, where it isn't H Dh, for schemes that read or change what enters attention.
 
     Raises SettingError for sizes that don't fit the scheme.
 
@@ -43,12 +43,14 @@ class Position(nn.Module):
         layers: int = 1,
         causal: bool = True,
         context_length: int = 1024,
+        embed_dim: int | None = None,
     ) -> None:
         super().__init__()
         self.scheme = scheme
-        self.heads = heads
-        self.head_dim: int | None = head_dim  # that tensors must have
-        self.shape = ModelShape(context_length, heads * head_dim, layers, heads, causal)
+        self.heads: int | None = heads  # that tensors must have, and
+        self.head_dim: int | None = head_dim
+        width = heads * head_dim if embed_dim is None else embed_dim
+        self.shape = ModelShape(context_length, width, layers, heads, causal, head_dim=head_dim)
         check_sizes(scheme, self.shape)
         # A bare module rather than a ParameterDict, which can't hold a parameter called "keys" or "values".
         self.tables = nn.Module()
@@ -221,7 +223,7 @@ class Position(nn.Module):
             if len(shape) != 4 or shape[-1] != (head_dim or shape[-1]):
                 of_size = f" with Dh={head_dim}" if head_dim else ""
                 raise SettingError(name, shape, f"must be (B, H, T, Dh){of_size}")
-            if shape[1] == heads or (name != "q" and heads % shape[1] == 0):
+            if heads is None or shape[1] == heads or (name != "q" and heads % shape[1] == 0):
                 continue
             if shape[2] == heads or (name != "q" and heads % shape[2] == 0):
                 problem = f"must be (B, H, T, Dh), but seems to be (B, T, H, Dh): give {name}.transpose(1, 2)"
