@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from common import make_scheme
 from torch import nn
 
 from poslab import GPT, processors
+from poslab.attention import attend
+from poslab.attention.kernels import blockwise, flash
 from poslab.attention.kernels.products import products_for
+from poslab.contract.parts import PARTS, NotTried
+from poslab.positions import RelativeTerms
 from poslab.training.machine import bfloat16_units
 
 SMALL = {"vocab_size": 11, "context_length": 8, "embed_dim": 8, "num_layers": 1, "num_heads": 2, "dropout": 0.0}
@@ -19,6 +24,18 @@ SMALL = {"vocab_size": 11, "context_length": 8, "embed_dim": 8, "num_layers": 1,
 def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """torch.compile as it was before torch 2.13, without `isolate_recompiles`."""
     return function
+
+
+class Without:
+    """Module of torch without one of its names."""
+
+    def __init__(self, module: Any, name: str) -> None:
+        self.module, self.name = module, name
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self.name:
+            raise AttributeError(name)
+        return getattr(self.module, name)
 
 
 def trained(**settings: Any) -> nn.Module:
@@ -39,13 +56,17 @@ def test_it_compiles_without_a_limit_for_each_function(config: Any, monkeypatch:
 def test_the_names_are_those_of_this_torch() -> None:
     """Or the fallbacks would be all that is used, and nobody would notice."""
     torch.compile(torch.neg)
-    assert "isolate_recompiles" in inspect.signature(torch.compile).parameters or torch.__version__ < "2.13"
+    assert "isolate_recompiles" in inspect.signature(torch.compile).parameters or torch.__version__ < (2, 13)
     assert torch._dynamo.config.recompile_limit > 0
     assert torch._functorch.config.force_non_lazy_backward_lowering is False
     with processors.backward_compiled_at_once():
         assert torch._functorch.config.force_non_lazy_backward_lowering is True
     assert processors.compiler_errors() == (torch._dynamo.exc.TorchDynamoException,)
     assert processors.cpu_capabilities()
+    assert processors.cpu_flash_kernels() is not None
+    with processors.largest_tensor() as seen:
+        torch.zeros(3, 7).split(2)
+    assert seen.bytes == 84
     assert processors.float32_products() != "bf16"
     with products_for(torch.bfloat16, torch.device("cpu")):
         assert processors.float32_products() == "bf16"
@@ -81,6 +102,33 @@ def test_without_what_torch_says_of_a_cpu_nothing_is_known(monkeypatch: pytest.M
     monkeypatch.delattr(torch.cpu, "get_capabilities")
     assert processors.cpu_capabilities() == {}
     assert bfloat16_units() is None
+
+
+@pytest.mark.parametrize("kernel", ["", "_backward"], ids=["forward", "backward"])
+def test_without_flash_attention_for_cpus_poslabs_own_kernel_computes(
+    kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = (2, 3, 512, 16)
+    q, k, v = torch.randn(3, *sizes).unbind()
+    bias, null = (RelativeTerms(0, 511, bias=-torch.rand(3, 512)), RelativeTerms(0, 0, null=torch.rand(3)))
+    expected = [attend(q, k, v, terms) for terms in (bias, null)]
+    name = f"_scaled_dot_product_flash_attention_for_cpu{kernel}"
+    monkeypatch.setattr(torch.ops, "aten", Without(torch.ops.aten, name))
+    assert processors.cpu_flash_kernels() is None
+    monkeypatch.setattr(blockwise, "flash_attention", None)
+    for terms, out in zip((bias, null), expected, strict=True):
+        monkeypatch.setattr(flash, "_KERNELS", (None, None))
+        with pytest.raises(TypeError, match="not callable"):
+            attend(q, k, v, terms)
+        monkeypatch.setattr(flash, "_KERNELS", processors.cpu_flash_kernels())
+        torch.testing.assert_close(attend(q, k, v, terms), out)
+
+
+@pytest.mark.parametrize("missing", ["_python_dispatch", "_python_dispatch.TorchDispatchMode"])
+def test_a_contract_without_operations_of_torch_says_so(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(f"torch.utils.{missing}")
+    with pytest.raises(NotTried, match=r"^this version of torch doesn't show its operations$"):
+        next(PARTS["linear memory"](make_scheme("nope")))
 
 
 @pytest.mark.parametrize("matmul", [None, SimpleNamespace()], ids=["no matmul", "no precision"])
