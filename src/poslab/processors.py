@@ -80,7 +80,7 @@ def largest_tensor() -> Any:
     if mode is None:
         return None
 
-    class Largest(mode):
+    class Largest(mode):  # type: ignore[misc]
         bytes = 0
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

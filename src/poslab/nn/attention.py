@@ -3,6 +3,8 @@
 B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Hkv heads of keys, Dh head dimension.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -82,8 +84,8 @@ class Attention(nn.Module):
         terms = scheme.relative(tables, shape, layer, ids.distances(shape.causal))
         made = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), ids.last(queries), ids)
         hooked_q, k, token_state = made.apply_hooks(q, k, x)
-        settings = {"first_key": first_key, "dropout_p": self.dropout if self.training else 0.0}
-        return made.attend(hooked_q, k, v, token_state, backend=self.backend, **settings).to(q.dtype)
+        settings: dict[str, Any] = {"dropout_p": self.dropout if self.training else 0.0, "backend": self.backend}
+        return made.attend(hooked_q, k, v, token_state, first_key=first_key, **settings).to(q.dtype)
 
 
 def _check_mask(mask: Tensor, q: Tensor, k: Tensor, offset: int | None, causal: bool) -> None:
