@@ -103,6 +103,7 @@ _CALLED_ELSEWHERE = {
     "embed_dim": "n_embd n_embed d_model dim hidden_size hidden_dim emb_dim embedding_dim embd width model_dim",
     "num_layers": "n_layer n_layers layers depth num_hidden_layers n_blocks",
     "num_heads": "n_head n_heads heads nhead num_attention_heads",
+    "head_dim": "head_size d_head dim_head d_kv n_embd_head",
     "num_kv_heads": "n_kv_head n_kv_heads num_key_value_heads kv_heads n_query_groups",
     "mlp": "activation act activation_function hidden_act ffn feed_forward",
     "norm": "norm_type normalization layer_norm rmsnorm",

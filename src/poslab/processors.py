@@ -63,6 +63,36 @@ def cpu_capabilities() -> dict[str, Any]:
     return dict(ask())
 
 
+def cpu_flash_kernels() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+    """Return torch's flash attention for CPUs, forward and backward, which scaled_dot_product_attention runs; None in a
+    version that lacks one of them, in which poslab's own kernel computes the same."""
+    name = "_scaled_dot_product_flash_attention_for_cpu"
+    forward, backward = (getattr(torch.ops.aten, f"{name}{of}", None) for of in ("", "_backward"))
+    return None if forward is None or backward is None else (forward, backward)
+
+
+def largest_tensor() -> Any:
+    """Return a context whose `bytes` are those of the largest tensor made in it; a view counts as all of its storage.
+
+    None in a version that doesn't show its operations, in which the contract doesn't try how memory grows.
+    """
+    mode: Any = getattr(getattr(torch.utils, "_python_dispatch", None), "TorchDispatchMode", None)
+    if mode is None:
+        return None
+
+    class Largest(mode):  # type: ignore[misc]
+        bytes = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            for tensor in result if isinstance(result, tuple | list) else [result]:
+                if isinstance(tensor, torch.Tensor) and not tensor.is_meta:
+                    self.bytes = max(self.bytes, tensor.untyped_storage().nbytes())
+            return result
+
+    return Largest()
+
+
 @contextmanager
 def float32_products_as(precision: str) -> Iterator[None]:
     """Compute products of float32 matrices on a CPU as "bf16" or "ieee" within the context. torch has this as a setting

@@ -14,12 +14,12 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, DistributedSampler
 
 from poslab import GPT
-from poslab.contract.parts import LargestTensor
 from poslab.data.windows import CoveringWindows
 from poslab.evaluation import losses as evaluation
 from poslab.evaluation.evaluate import evaluate
 from poslab.evaluation.losses import last_losses, mean_loss, sliding_losses, window_losses
 from poslab.metric import perplexity
+from poslab.processors import largest_tensor
 
 
 @torch.no_grad()
@@ -206,7 +206,7 @@ def test_a_window_that_came_to_two_devices_counts_once() -> None:
 def test_logits_do_not_grow_with_the_length(length: int) -> None:
     sizes = {"vocab_size": 5000, "embed_dim": 16, "num_layers": 1, "num_heads": 2, "dropout": 0.0}
     model = GPT(make_scheme(ENDLESS), context_length=length, **sizes)
-    with LargestTensor() as seen:
+    with largest_tensor() as seen:
         (result,) = evaluate(model, torch.randint(0, 5000, (length + 1,)), [length]).lengths
     assert result.loss is not None
     assert seen.bytes == 512 * 5000 * 4

@@ -243,7 +243,7 @@ FORMS = {
 def model_of(form: str, **sizes: object) -> GPT:
     """A model that the architecture computes, with random weights."""
     name, settings = FORMS[form]
-    block = {"llama": LLAMA, "qwen3": LLAMA | {"qk_norm": "rms"}}.get(form, {})
+    block = {"llama": LLAMA, "qwen3": LLAMA | {"qk_norm": "rms", "head_dim": 12}}.get(form, {})
     sizes = SIZES | {"embed_dim": 32, "dropout": 0.0} | block | sizes
     if "norm" in sizes:
         sizes["norm"] = partial(torch.nn.RMSNorm, eps=1e-6)
@@ -272,9 +272,10 @@ def test_what_other_weights_need_is_said_as_one_types_it(tmp_path: Path) -> None
     export(checkpoint_of(model_of("qwen3")), tmp_path / "out")
     with pytest.raises(SettingError) as refusal:
         init_from_pretrained(model_of("gpt2", num_layers=1), tmp_path / "out", Vocabulary(load_tokenizer("gpt2")))
-    assert "its weights need model.num_layers=2 model.num_heads=4 model.num_kv_heads=2 " in str(refusal.value)
-    assert "model/norm=rms model.norm.eps=1e-06 model/mlp=swiglu model.mlp.factor=2.75 " in str(refusal.value)
-    assert "model.qk_norm=rms model.biases=false model.tied=false" in str(refusal.value)
+    said = str(refusal.value)
+    assert "its weights need model.num_layers=2 model.num_heads=4 model.head_dim=12 model.num_kv_heads=2 " in said
+    assert "model/norm=rms model.norm.eps=1e-06 model/mlp=swiglu model.mlp.factor=2.75 " in said
+    assert "model.qk_norm=rms model.biases=false model.tied=false" in said
     config = json.loads((tmp_path / "out/config.json").read_text())
     (tmp_path / "out/config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
     with pytest.raises(SettingError, match="its model_type is mamba; valid: gpt2, gpt_neox, llama, qwen3"):

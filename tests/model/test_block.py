@@ -27,6 +27,7 @@ RICH: dict[str, Any] = {
     "gate": "element",
     "num_heads": 4,
     "num_kv_heads": 2,
+    "head_dim": 8,
     "biases": False,
     "tied": False,
     "window": 11,
@@ -46,12 +47,12 @@ def rms_norm(module: Any, x: Tensor) -> Tensor:
     return x * (x.square().mean(-1, keepdim=True) + module.variance_epsilon).rsqrt() * module.weight
 
 
-@pytest.mark.parametrize("family", ["Llama", "Qwen3"])
-def test_modern_is_the_block_of_transformers(family: str) -> None:
+@pytest.mark.parametrize(("family", "head_dim"), [("Llama", 12), ("Qwen3", 20)])
+def test_modern_is_the_block_of_transformers(family: str, head_dim: int) -> None:
     transformers = pytest.importorskip("transformers")
     config = getattr(transformers, f"{family}Config")(
         vocab_size=61, hidden_size=48, intermediate_size=128, num_hidden_layers=3, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=12, rms_norm_eps=1e-6, tie_word_embeddings=False, attention_bias=False,
+        num_key_value_heads=2, head_dim=head_dim, rms_norm_eps=1e-6, tie_word_embeddings=False, attention_bias=False,
         max_position_embeddings=40, attn_implementation="sdpa",
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
     )  # fmt: skip
@@ -59,18 +60,18 @@ def test_modern_is_the_block_of_transformers(family: str) -> None:
     for module in theirs.modules():  # theirs compute norms and angles in float32 whatever the weights are
         if type(module).__name__.endswith("RMSNorm"):
             module.forward = partial(rms_norm, module)
-    angles = torch.arange(40.0).double()[:, None] * 10000.0 ** (-torch.arange(0, 12, 2).double() / 12)
+    angles = torch.arange(40.0).double()[:, None] * 10000.0 ** (-torch.arange(0, head_dim, 2).double() / head_dim)
     angles = angles.tile(1, 2)[None]
     theirs.model.rotary_emb.forward = lambda x, position_ids: (angles.cos(), angles.sin())
     qk_norm = "rms" if family == "Qwen3" else "none"
     norm = lambda width: nn.RMSNorm(width, eps=1e-6)  # noqa: E731
-    ours = random_model(pos=RoPE(), **LLAMA | {"norm": norm}, num_kv_heads=2, qk_norm=qk_norm)
+    ours = random_model(pos=RoPE(), **LLAMA | {"norm": norm}, num_kv_heads=2, qk_norm=qk_norm, head_dim=head_dim)
     own, weights = ours.state_dict(), {}
     weights["model.embed_tokens.weight"], weights["lm_head.weight"] = own["token_embedding.weight"], own["head.weight"]
     weights["model.norm.weight"] = own["final_norm.weight"]
     for layer in range(3):
         block, there = f"blocks.{layer}", f"model.layers.{layer}"
-        parts = own[f"{block}.attention.query_key_value.weight"].split([48, 24, 24])
+        parts = own[f"{block}.attention.query_key_value.weight"].split([4 * head_dim, 2 * head_dim, 2 * head_dim])
         weights |= {f"{there}.self_attn.{part}_proj.weight": x for part, x in zip("qkv", parts, strict=True)}
         weights[f"{there}.self_attn.o_proj.weight"] = own[f"{block}.attention.project.weight"]
         gate_up = own[f"{block}.mlp.expand.weight"].chunk(2)
@@ -116,6 +117,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "gate of numbers": {"gate": "element"},
     "window": {"window": 5},
     "head": {"tied": False},
+    "wide heads": {"head_dim": 20},
 }
 
 
@@ -213,6 +215,8 @@ def test_a_part_from_outside(run_script: RunScript, tmp_path: Path, monkeypatch:
         ({"qk_norm": "layer"}, "qk_norm=layer: unknown; valid: none, rms, key"),
         ({"gate": "heads"}, "gate=heads: unknown; did you mean head?"),
         ({"window": 0}, "window=0: must be at least 1"),
+        ({"num_heads": 5}, "num_heads=5: must divide embed_dim=48"),
+        ({"head_dim": 0}, "head_dim=0: must be at least 1"),
     ],
 )
 def test_forms_that_there_are_not(settings: dict[str, Any], message: str) -> None:

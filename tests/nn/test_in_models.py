@@ -19,7 +19,15 @@ transformers = pytest.importorskip("transformers")
 
 V, T, D, L, H = 50, 32, 64, 2, 4
 NAMED = {cls.__name__: cls for cls in (T5Bias, Shaw, Fire, ALiBi)}
-BLOCKS = python_in("src/poslab/nn/README.md")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def page() -> dict[str, Any]:
+    """The names that the page's code makes, which registers attention of transformers as a reader does."""
+    names: dict[str, Any] = {"model": PlainGPT(Config())}
+    for block in python_in("src/poslab/nn/README.md"):
+        exec(block, names)
+    return names
 
 
 def plain(positions: list[Position]) -> nn.Module:
@@ -30,15 +38,10 @@ def plain(positions: list[Position]) -> nn.Module:
 
 
 def gpt2(positions: list[Position]) -> nn.Module:
-    def attend(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: object, **_: object) -> tuple[Tensor, None]:
-        assert mask is None
-        return module.attend(q, k, v).transpose(1, 2), None
-
-    transformers.AttentionInterface.register("by_poslab", attend)
     none = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     sizes = {"vocab_size": V, "n_positions": T, "n_embd": D, "n_layer": L, "n_head": H}
     ends = {"bos_token_id": 0, "eos_token_id": None}
-    config = transformers.GPT2Config(**sizes, **none, **ends, attn_implementation="by_poslab")
+    config = transformers.GPT2Config(**sizes, **none, **ends, attn_implementation="attend")
     model = transformers.GPT2LMHeadModel(config)
     for block, position in zip(model.transformer.h, positions, strict=True):
         block.attn.attend = Attention(position)
@@ -101,35 +104,40 @@ def test_it_trains_as_in_poslabs_gpt(name: str, make: Callable[[list[Position]],
     assert all(not torch.equal(table, positions[0].state_dict()[name]) for name, table in before.items())
 
 
+@pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static"}, {"use_cache": False}], ids=str)
 @pytest.mark.parametrize("name", NAMED)
-def test_gpt2_writes_with_its_cache_what_it_writes_without(name: str) -> None:
-    model = gpt2([NAMED[name](H, D // H) for _ in range(L)]).eval()
-    prompt, how = torch.randint(1, V, (2, 5)), {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
-    ones = torch.ones_like(prompt)
-    cached, whole = (model.generate(prompt, attention_mask=ones, use_cache=use, **how) for use in (True, False))
-    assert cached.shape == (2, 17)
-    assert torch.equal(cached, whole)
+def test_gpt2_writes_with_a_cache_and_padded_what_it_writes_alone_without(name: str, cache: dict[str, Any]) -> None:
+    model = moved(gpt2([NAMED[name](H, D // H) for _ in range(L)]), 0.1).eval()
+    nn.init.zeros_(model.transformer.wpe.weight)  # because the library counts padding as positions of a text alone
+    texts, how = [torch.randint(1, V, (length,)) for length in (9, 4, 1)], {"do_sample": False, "pad_token_id": 0}
+    alone = [model.generate(text[None], max_new_tokens=12, use_cache=False, **how)[0, len(text) :] for text in texts]
+    rows = [F.pad(torch.stack([text, torch.ones_like(text)]), (9 - len(text), 0)) for text in texts]
+    tokens, mask = torch.stack(rows, 1)
+    written = model.generate(tokens, attention_mask=mask, max_new_tokens=12, **cache, **how)
+    assert torch.equal(written[:, 9:], torch.stack(alone))
 
 
-def test_the_page() -> None:
-    """All of its code, in its order, and what its comments say."""
-    names: dict[str, Any] = {"model": PlainGPT(Config())}
+def test_the_page(page: dict[str, Any]) -> None:
+    """What its comments say, and that its models train."""
     tokens = torch.randint(50, (2, 32))
-    before = names["model"](tokens)
-    for block in BLOCKS:
-        exec(block, names)
-    assert not torch.allclose(names["model"](tokens), before)
-    assert names["gpt2"](tokens).logits.shape == (2, 32, 50257)
-    assert names["gpt2"].transformer.h[0].attn.attend.position.own_tables["keys"].shape == (1, 17, 16)
-    assert "Attention(position)(q, k, v, x=x)" in Position(names["Forgetting"](), heads=4, head_dim=16).needs
-    assert torch.allclose(names["step"], names["attend"](names["q"], names["k"], names["v"])[:, :, 9:10], atol=1e-6)
-    assert torch.equal(names["step"], names["same"])
-    assert torch.equal(names["mask"], names["bias"](32)[:, :, 9:10, :10])
+    assert [*page["models"]] == [*NAMED]
+    page["model"](tokens).logsumexp(-1).sum().backward()
+    for model in (page["gpt2"], *page["models"].values()):
+        model(tokens, labels=tokens).loss.backward()
+    of_models = [page["model"].transformer["h"], *(m.transformer.h for m in (page["gpt2"], *page["models"].values()))]
+    for blocks, named in zip(of_models, (T5Bias, T5Bias, *NAMED.values()), strict=True):
+        position = blocks[0].attn.attend.position
+        assert type(position) is named
+        assert all(table.grad.any() for table in position.parameters())
+    assert "Attention(position)(q, k, v, x=x)" in Position(page["Forgetting"](), heads=4, head_dim=16).needs
+    assert torch.allclose(page["step"], page["attention"](page["q"], page["k"], page["v"])[:, :, 9:10], atol=1e-6)
+    assert torch.equal(page["step"], page["same"])
+    assert torch.equal(page["mask"], page["bias"](32)[:, :, 9:10, :10])
     assert torch.allclose(
-        names["out"],
-        F.scaled_dot_product_attention(names["q"], names["k"], names["v"], attn_mask=names["bias"](32)),
+        page["out"],
+        F.scaled_dot_product_attention(page["q"], page["k"], page["v"], attn_mask=page["bias"](32)),
         atol=1e-6,
     )
-    bias = names["bias"]
+    bias = page["bias"]
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_head=4, n_embd=64)).eval()
     assert not torch.allclose(model(tokens, attention_mask=bias(32)).logits, model(tokens).logits)

@@ -76,6 +76,31 @@ def test_a_text_read_token_by_token(name: str) -> None:
 
 
 @every_scheme
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_padded_batch_is_its_texts_alone(name: str, causal: bool) -> None:
+    """In outputs and gradients, and for the last queries of a cache, whose free places no mask names."""
+    position, tensors = make_position(name, causal=causal), some_tensors()
+    attention, before = Attention(position), [0, T - 9]
+    q, k, v, x = (y.requires_grad_() for y in tensors)
+    mask = torch.arange(T) >= torch.tensor(before)[:, None]
+    whole = attention(q, k, v, x=x, mask=mask)
+    of_texts = [[y[b : b + 1, ..., n:, :] for y in (q, k, v, x, whole)] for b, n in enumerate(before)]
+    padded, alone = zip(*[(out, attention(*qkv, x=x)) for *qkv, x, out in of_texts], strict=True)
+    assert all(map(close, padded, alone))
+    learned = [*position.parameters(), *tensors]
+    of_padded, of_alone = (
+        torch.autograd.grad(sum(y.square().sum() for y in rows), learned, materialize_grads=True, allow_unused=True)
+        for rows in (padded, alone)
+    )
+    assert all(map(close, of_padded, of_alone))
+    if causal:
+        last = attention(q[:, :, -5:-2], k, v, x=x, mask=mask[:, :-2])
+        assert close(last, whole[:, :, -5:-2])
+        behind = mask.flip(1)  # which no token of the text sees
+        assert close(attention(q, k, v, x=x, mask=behind)[1:, :, :9], attention(q, k, v, x=x)[1:, :, :9])
+
+
+@every_scheme
 def test_rotations_and_biases_in_attention_of_torch(name: str) -> None:
     """Where `needs` says that they are all: scaled_dot_product_attention and flex_attention give what `Attention` does,
     with a cache, and at positions with gaps."""
@@ -127,13 +152,15 @@ def test_score_mod_brings_gradients_to_the_tables(name: str) -> None:
 
 @every_scheme
 def test_results_are_of_the_inputs_precision(name: str) -> None:
-    """And the tables stay in float32; so they do in a state dict and back."""
-    position = Position(make_scheme(name), heads=H, head_dim=DH, context_length=T)
-    q, k, v, x = some_tensors(dtype=torch.bfloat16)
+    """And the tables stay in float32; so they do in a state dict and back. The embedding is wider than the heads."""
+    sizes = {"heads": H, "head_dim": DH, "context_length": T, "embed_dim": 40}
+    position = Position(make_scheme(name), **sizes)
+    q, k, v, _ = some_tensors(dtype=torch.bfloat16)
+    x = torch.randn(2, T, 40, dtype=torch.bfloat16)
     assert Attention(position)(q, k, v, x=x).dtype == torch.bfloat16
     assert position.mix(x).dtype == position.embed(x).dtype == torch.bfloat16
     assert {table.dtype for table in position.parameters()} <= {torch.float32}
-    again = Position(make_scheme(name), heads=H, head_dim=DH, context_length=T)
+    again = Position(make_scheme(name), **sizes)
     again.load_state_dict(position.state_dict())
     assert all(torch.equal(table, again.own_tables[name]) for name, table in position.own_tables.items())
     if is_bias(position):
@@ -213,13 +240,26 @@ def test_another_layout(change: dict[str, tuple[int, ...]], problem: str) -> Non
 def test_arguments_that_do_not_fit() -> None:
     q, k, v, x = some_tensors(dtype=torch.float32)
     short = Position(make_scheme("absolute"), heads=H, head_dim=DH, context_length=T - 1)
-    future = Attention(Shaw(H, DH, causal=False))
+    attention, future, ones = Attention(Shaw(H, DH)), Attention(Shaw(H, DH, causal=False)), torch.ones(2, T)
     wrong = [
         (lambda: Attention(make_position("forgetting"))(q, k, v), "x=null: Forgetting looks at what enters"),
         (lambda: Attention(make_position("canon"))(q, k, v), "x=null: Canon mixes what enters attention"),
-        (lambda: Attention(Shaw(H, DH))(q, k, v, offset=1), "offset=1: must be 0, or between 0 and that"),
+        (lambda: attention(q, k, v, offset=1), "offset=1: must be 0, or between 0 and that"),
         (lambda: future(q[:, :, :3], k, v, offset=1), "offset=1: must be 21, or"),
-        (lambda: Attention(Shaw(H, DH))(q, k, v, positions=torch.arange(3)), r"positions=\[3\]: .* with T=24$"),
+        (lambda: attention(q, k, v, positions=torch.arange(3)), r"positions=\[3\]: .* with T=24$"),
+        (lambda: attention(q, k[:, :, 1:], v[:, :, 1:]), r"k=.*: must have the keys of all 24 queries"),
+        (lambda: attention(q, k, v[:, :, 1:]), r"v=.*: must have as many heads and tokens as k=\[2, 4, 24, 8\]"),
+        (lambda: T5Bias(H)(3, 2), "offset=-1: must be at least 0, because the first query"),
+        (
+            lambda: attention(q, k, v, mask=torch.ones(2, H, T)),
+            r"mask=\[2,4,24\]: must be \(B, N\) with B=2, for",
+        ),
+        (lambda: attention(q, k, v, mask=torch.ones(2, T - 1)), r"mask=\[2,23\]: must be \(B, N\)"),
+        (lambda: attention(q, k, v, mask=torch.zeros(2, T)), "mask=.*: must be, in each row, ones for one text"),
+        (lambda: attention(q, k, v, mask=ones * 2), "mask=.*: must be, in each row, ones for one text"),
+        (lambda: attention(q, k, v, mask=(torch.arange(T) != 4).expand(2, T)), "mask=.*: must be, in each row, ones"),
+        (lambda: attention(q, k, v, mask=ones, offset=1), "offset=1: must be 0, which the mask says"),
+        (lambda: future(q, k, v, mask=(torch.arange(T) < 4).expand(2, T)), "mask=.*: has padding after a text, which"),
         (lambda: Attention(Shaw(H, DH), backend="fast"), "backend=fast: unknown"),
         (lambda: Attention(Shaw(H, DH), dropout=1.0), "dropout=1: must be at least 0 and below 1"),
         (lambda: short.embed(x), "positions=up to 23: this scheme knows 23 positions"),

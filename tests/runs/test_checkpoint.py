@@ -13,10 +13,10 @@ from common import ENDING, ENDLESS, compose_config, make_scheme
 from corpora import VERDICT
 from runs_to_evaluate import Malicious, make_run
 
-from poslab.contract.parts import LargestTensor
 from poslab.errors import SettingError
 from poslab.evaluation.evaluate import evaluate
 from poslab.evaluation.files import evaluate_checkpoint, own_text
+from poslab.processors import largest_tensor
 from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.evaluation import read_evaluation
@@ -76,7 +76,7 @@ def test_whatever_it_was_trained_on_memory_stays_linear(backend: str, run: Path)
     content["poslab"]["config"]["model"] |= {"attention_backend": backend, "compile": True, "dropout": 0.3}
     torch.save(content, run / "checkpoints" / "last.ckpt")
     model = load_checkpoint(run / "checkpoints" / "last.ckpt").model
-    with LargestTensor() as seen:
+    with largest_tensor() as seen:
         evaluate(model, torch.randint(0, 1417, (2049,)), [2048])
     assert seen.bytes < 2048 * 2048 * 4
 

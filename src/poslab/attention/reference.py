@@ -114,7 +114,8 @@ def parts_of(terms: RelativeTerms | None, **more: object) -> set[str]:
 
 def without_autocast(device: torch.device) -> AbstractContextManager[None]:
     """Disable autocast, for sums along the text and logarithms of positions; no-op on devices without autocast."""
-    known = torch.amp.is_autocast_available(device.type)
+    # The compiler of torch 2.11 can't trace the question; what it compiles for has autocast.
+    known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device.type)
     return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 

@@ -45,7 +45,7 @@ class RetrievalConfig(Limited):
 
 # What a block is made of: weights of another one don't fit, or mean something else.
 MADE = ("norm", "mlp")  # by a class that a node names
-OF_BLOCK = (*MADE, "qk_norm", "num_kv_heads", "gate", "biases", "tied", "window")
+OF_BLOCK = (*MADE, "head_dim", "qk_norm", "num_kv_heads", "gate", "biases", "tied", "window")
 
 
 @dataclass
@@ -56,6 +56,7 @@ class ModelConfig(Limited):
     embed_dim: int
     num_layers: int
     num_heads: int
+    head_dim: int | None = setting(None, least=1)
     norm: Node = setting({TARGET: "torch.nn.LayerNorm"})
     mlp: Node = setting({TARGET: "poslab.model.mlp.GELU"})
     qk_norm: str = setting("none", choices=("none", "rms", "key"))
@@ -95,7 +96,7 @@ class ModelConfig(Limited):
         from poslab.positions import ModelShape
 
         sizes = self.context_length, self.embed_dim, self.num_layers, self.num_heads
-        return ModelShape(*sizes, longest_text=self.longest_text)
+        return ModelShape(*sizes, longest_text=self.longest_text, head_dim=self.head_dim or 0)
 
     @property
     def shape_with_memory(self) -> ModelShape:

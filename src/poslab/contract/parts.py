@@ -14,8 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from poslab.attention import scheme_attention
 from poslab.config.nodes import flat_node
@@ -31,6 +29,7 @@ from poslab.model.decoder import GPT
 from poslab.model.memory import MemoryGPT, decoder_of
 from poslab.positions import Curves, HeadInputs, Matrix, ModelShape, PositionScheme
 from poslab.positions.base import Tables
+from poslab.processors import largest_tensor
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import save_weights
 from poslab.runs.code import fingerprints
@@ -345,27 +344,17 @@ def _saved_and_loaded(scheme: PositionScheme, folder: str, block: dict[str, Any]
     return load_checkpoint(file, allow_code=True), tokens, expected
 
 
-class LargestTensor(TorchDispatchMode):
-    """Mode that notes the bytes of the largest tensor in memory; a view counts as all of its storage."""
-
-    bytes = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor) and not tensor.is_meta:
-                self.bytes = max(self.bytes, tensor.untyped_storage().nbytes())
-        return result
-
-
 def check_growth(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare the largest tensor of a training step with that of one of a quarter of the length."""
     largest = []
     for length in (384, 1536):
         model = _model(scheme, context_length=length, embed_dim=16, num_layers=1, **block).float()
-        with LargestTensor() as seen:  # type: ignore[no-untyped-call]
+        made = largest_tensor()
+        if made is None:
+            raise NotTried("this version of torch doesn't show its operations")
+        with made:
             model(_tokens(length)).sum().backward()
-        largest.append(torch.tensor(float(seen.bytes)))
+        largest.append(torch.tensor(float(made.bytes)))
     yield "the largest tensor, of which 1 would be linear", largest[1] / largest[0] / 4, torch.tensor(1.0), 1.0
 
 

@@ -63,16 +63,18 @@ def check_sizes(model: GPT, sizes: Mapping[str, Any], given: str | Path) -> None
 
 
 def _require(model: GPT, needed: Mapping[str, Any], folder: Path) -> None:
-    own, needed = (
-        {**of, "num_kv_heads": None if of["num_kv_heads"] == of["num_heads"] else of["num_kv_heads"]}
-        for of in (settings_of(model), needed)
-    )
+    own, needed = map(_typed, (settings_of(model), needed))
     del own["context_length"]  # a model may read less than it could, and a scheme says where it ends
-    del own["head_dim"]  # which follows from the others
     if differing := {name: needed[name] for name in own if own[name] != needed[name]}:
         raise SettingError(
             "init_from", folder, f"its weights need {' '.join(as_typed(differing, needed['embed_dim']))}"
         )
+
+
+def _typed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with None for those that are as usual."""
+    usual = {"num_kv_heads": settings["num_heads"], "head_dim": settings["embed_dim"] / settings["num_heads"]}
+    return {name: None if usual.get(name) == value else value for name, value in settings.items()}
 
 
 def _rows_of(rows: Tensor, vocabulary: AnyVocabulary, folder: Path) -> Tensor:

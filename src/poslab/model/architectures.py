@@ -52,7 +52,8 @@ class Architecture:
         """Return whether it has this model's block."""
         own = settings_of(model)
         alike = all(own[name] == value for name, value in self.block.items())
-        return alike and ("num_kv_heads" in self.names or own["num_kv_heads"] == own["num_heads"])
+        usual = {"num_kv_heads": own["num_heads"], "head_dim": own["embed_dim"] // own["num_heads"]}
+        return alike and all(name in self.names or own[name] == value for name, value in usual.items())
 
     def config(self, model: GPT, vocab_size: int) -> Settings:
         """Return the configuration of this model, positions apart."""
@@ -70,12 +71,7 @@ class Architecture:
         sizes: Settings = {here: config.get(there) for here, there in self.names.items()}
         sizes.setdefault("num_kv_heads", sizes["num_heads"])
         sizes["mlp_width"] = sizes["mlp_width"] or 4 * sizes["embed_dim"]
-        sizes["head_dim"] = head_dim = config.get("head_dim") or sizes["embed_dim"] // sizes["num_heads"]
-        if head_dim * sizes["num_heads"] != sizes["embed_dim"]:
-            problem = "poslab's heads divide the embedding"
-            raise ValueError(
-                f"its {sizes['num_heads']} heads of {head_dim} are not {sizes['embed_dim']} wide: {problem}"
-            )
+        sizes["head_dim"] = sizes.get("head_dim") or sizes["embed_dim"] // sizes["num_heads"]
         if self.block["qk_norm"] == "rms" and sizes["norm_eps"] != _QK_NORM_EPS:
             raise ValueError(f"its rms_norm_eps is {sizes['norm_eps']}, and only {_QK_NORM_EPS} is poslab's decoder")
         return {**self.block, **sizes, "tied": config.get("tie_word_embeddings", True)}
@@ -179,7 +175,7 @@ def _rows(whole: Tensor, model: GPT, parts: int) -> list[int]:
     """Return how many rows each part of a tensor has: query, key and value, or the halves of the MLP's first map."""
     if parts == 2:
         return [len(whole) // 2] * 2
-    of_query = model.shape.embed_dim
+    of_query = model.shape.attention_dim
     return [of_query, *[(len(whole) - of_query) // 2] * 2]
 
 

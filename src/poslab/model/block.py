@@ -86,13 +86,13 @@ class Attention(nn.Module):
         self.backend = form.attention_backend
         self.dropout_p = form.dropout
         self.num_kv_heads = form.num_kv_heads or shape.num_heads
-        width, head_dim = shape.embed_dim, shape.head_dim
-        self.query_key_value = nn.Linear(width, width + 2 * self.num_kv_heads * head_dim)
+        width, head_dim, attended = shape.embed_dim, shape.head_dim, shape.attention_dim
+        self.query_key_value = nn.Linear(width, attended + 2 * self.num_kv_heads * head_dim)
         self.query_norm = HeadNorm(head_dim, eps=1e-6) if form.qk_norm == "rms" else nn.Identity()
         self.key_norm = HeadNorm(head_dim, eps=1e-6) if form.qk_norm != "none" else nn.Identity()
-        gates = {"head": shape.num_heads, "element": width}
+        gates = {"head": shape.num_heads, "element": attended}
         self.gate = nn.Linear(width, gates[form.gate]) if form.gate in gates else None
-        self.project = nn.Linear(width, width)
+        self.project = nn.Linear(attended, width)
         self.dropout = nn.Dropout(form.dropout)
 
     def forward(self, x: Tensor, layer: SchemeLayer, target_mask: TargetMask | None = None) -> Tensor:
@@ -117,7 +117,7 @@ class Attention(nn.Module):
 
     def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Project x (B, T, D) to keys and values alone, as `queries_keys_values`."""
-        after, bias = slice(self.shape.embed_dim, None), self.query_key_value.bias
+        after, bias = slice(self.shape.attention_dim, None), self.query_key_value.bias
         projected = F.linear(x, self.query_key_value.weight[after], None if bias is None else bias[after])
         k, v = self._by_head(projected, [self.num_kv_heads] * 2)
         return self.key_norm(k), v

@@ -31,11 +31,11 @@ class GPT(SchemeModule):
     """Pre-norm decoder; its defaults are GPT-2's block (Radford et al. 2019) in the sizes of `model=mini`.
 
     `pos` is any PositionScheme; without one the model has no positions at all. With `causal=False` every token sees
-    every other. `longest_text` is how many tokens the longest text of training has, None for a whole context. `tied`:
-    the head is the token embedding. `biases=False`: no module of the blocks, nor the last norm, has a bias. `window`:
-    how many keys a query sees at most, its own included. `block`: what `BlockForm` lists. `compile` trains through
-    torch.compile; parameters keep their names, so that checkpoints know nothing of it. Raises SettingError for sizes
-    that don't fit.
+    every other. `head_dim`: numbers of a head; None: embed_dim / num_heads. `longest_text` is how many tokens the
+    longest text of training has, None for a whole context. `tied`: the head is the token embedding. `biases=False`: no
+    module of the blocks, nor the last norm, has a bias. `window`: how many keys a query sees at most, its own included.
+    `block`: what `BlockForm` lists. `compile` trains through torch.compile; parameters keep their names, so that
+    checkpoints know nothing of it. Raises SettingError for sizes that don't fit.
     """
 
     attention_class: ClassVar[type[Attention]] = Attention
@@ -50,6 +50,7 @@ class GPT(SchemeModule):
         embed_dim: int = 256,
         num_layers: int = 4,
         num_heads: int = 4,
+        head_dim: int | None = None,
         init_std: float = 0.02,
         causal: bool = True,
         longest_text: int | None = None,
@@ -60,11 +61,12 @@ class GPT(SchemeModule):
         **block: Any,
     ) -> None:
         super().__init__()
-        require_at_least(1, vocab_size=vocab_size, window=window)
+        require_at_least(1, vocab_size=vocab_size, window=window, head_dim=head_dim)
         require_at_least(0, init_std=init_std)
         # What a block adds is a product of two matrices: so tokens keep their proportion to it.
         token_std = 0.02 * (init_std / 0.02) ** 2
-        self.shape = ModelShape(context_length, embed_dim, num_layers, num_heads, causal, token_std, longest_text)
+        sizes = context_length, embed_dim, num_layers, num_heads
+        self.shape = ModelShape(*sizes, causal, token_std, longest_text, head_dim or 0)
         self.pos = pos or PositionScheme()
         self.form, self.window = BlockForm(**block), window
         self.form.check(num_heads)

@@ -3,6 +3,9 @@
 B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Hkv heads of keys, Dh head dimension.
 """
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 
 from poslab.attention import BACKENDS, PositionIds, SchemeLayer
@@ -35,6 +38,7 @@ class Attention(nn.Module):
         x: Tensor | None = None,
         positions: Tensor | None = None,
         offset: int | None = None,
+        mask: Tensor | None = None,
         layer: int = 0,
     ) -> Tensor:
         """Return attention of q (B, H, Tq, Dh) over k and v (B, Hkv, Tk, Dh), (B, H, Tq, Dh) in q's dtype.
@@ -45,14 +49,23 @@ class Attention(nn.Module):
         projections were made of, for schemes that read it or have mixed it. positions: (Tk,) or (B, Tk), of the keys;
         None: 0, 1, 2, ...
 
-        Raises SettingError for another layout, a missing x, and positions that the scheme doesn't know.
+        mask: (B, N), the `attention_mask` of transformers: 0 for padding, before or after a row's text, 1 for the text.
+        It has no columns for free places of a cache, so that N less Tq is the offset. By default positions then count
+        from a row's first token. Outputs of padding mean nothing.
+
+        Raises SettingError for another layout, a missing x, positions that the scheme doesn't know, and another mask.
         """
         position, scheme, shape = self.position, self.position.scheme, self.position.shape
         position.check_layout(q, k, v)
+        if mask is not None:
+            _check_mask(mask, q, k, offset, shape.causal)
+            offset = mask.shape[1] - q.shape[-2]
         if x is None and scheme.overrides("mix"):
             problem = "mixes what enters attention: give x (B, T, D), what Position.mix returned"
             raise SettingError("x", None, f"{type(scheme).__name__} {problem}")
         queries, keys = q.shape[-2], k.shape[-2]
+        if queries > keys:
+            raise SettingError("k", list(k.shape), f"must have the keys of all {queries} queries")
         if offset is not None and offset != keys - queries:
             if not shape.causal or not 0 <= offset < keys - queries:
                 problem = f"must be {keys - queries}, or between 0 and that in a causal model: each query has its key"
@@ -61,10 +74,33 @@ class Attention(nn.Module):
             k, v = k[:, :, :keys], v[:, :, :keys]
             x = None if x is None else x[:, :keys]
             positions = None if positions is None else positions[..., :keys]
+        first_key = None if mask is None else mask.int().argmax(1)  # (B,), of each row's text
+        if first_key is not None and not torch.compiler.is_compiling() and not first_key.any():
+            first_key = None  # because kernels are faster where all rows see all keys
         ids: PositionIds = position.position_ids(positions, k, 0, "positions")
+        if first_key is not None and positions is None:
+            ids = PositionIds((ids.positions - first_key[:, None]).clamp(min=0))
         tables = position.own_tables
         terms = scheme.relative(tables, shape, layer, ids.distances(shape.causal))
         made = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), ids.last(queries), ids)
         hooked_q, k, token_state = made.apply_hooks(q, k, x)
-        dropout_p = self.dropout if self.training else 0.0
-        return made.attend(hooked_q, k, v, token_state, dropout_p=dropout_p, backend=self.backend).to(q.dtype)
+        settings: dict[str, Any] = {"dropout_p": self.dropout if self.training else 0.0, "backend": self.backend}
+        return made.attend(hooked_q, k, v, token_state, first_key=first_key, **settings).to(q.dtype)
+
+
+def _check_mask(mask: Tensor, q: Tensor, k: Tensor, offset: int | None, causal: bool) -> None:
+    """Raise SettingError for a mask that can't be obeyed."""
+    shape, most = list(mask.shape), k.shape[-2]
+    if len(shape) != 2 or shape[0] != len(q) or not q.shape[-2] <= shape[1] <= most:
+        raise SettingError("mask", shape, f"must be (B, N) with B={len(q)}, for the {most} keys or the first N of them")
+    if offset not in (None, shape[1] - q.shape[-2]):
+        raise SettingError("offset", offset, f"must be {shape[1] - q.shape[-2]}, which the mask says")
+    if torch.compiler.is_compiling():
+        return  # because a look at the numbers breaks the graph
+    text = mask.bool()
+    begins = text & ~text.roll(1, 1)
+    begins[:, 0] = text[:, 0]
+    if not (begins.sum(1) == 1).all() or not (text == mask).all():
+        raise SettingError("mask", shape, "must be, in each row, ones for one text, and zeros before and after it")
+    if not causal and not text[:, -1].all():
+        raise SettingError("mask", shape, "has padding after a text, which this model sees: put it before the text")

@@ -13,12 +13,13 @@ from poslab.positions import PositionScheme, alibi, cope, fire, kerple, rope, sh
 
 
 class _Named(Position):
-    """Position of a scheme by its own name; sizes among the settings: `layers`, `causal`, `context_length`."""
+    """Position of a scheme by its own name; sizes among the settings: those of `Position`."""
 
     _scheme: ClassVar[type[PositionScheme]]
 
     def __init__(self, heads: int, head_dim: int, **settings: Any) -> None:
-        sizes = {name: settings.pop(name) for name in ("layers", "causal", "context_length") if name in settings}
+        names = ("layers", "causal", "context_length", "embed_dim")
+        sizes = {name: settings.pop(name) for name in names if name in settings}
         super().__init__(self._scheme(**settings), heads=heads, head_dim=head_dim, **sizes)
 
 
@@ -130,8 +131,8 @@ class Rotary(Position):
     """RoPE (Su et al. 2021, section 3.2): `q, k = rotary(q, k)` turns queries (B, H, Tq, Dh) and keys (B, Hkv, Tk, Dh).
 
     head_dim: Dh. pairs: which channels turn together, "halves" for (d, d + n / 2), as in Llama and GPT-NeoX, "adjacent"
-    for (2 d, 2 d + 1), as in the paper and GPT-J. heads: None if another layout needn't be noticed by their number.
-    Other settings, as `base=10000.0`, `fraction=1.0`, `scaling="yarn"`, `factor`: `poslab.positions.rope.RoPE`.
+    for (2 d, 2 d + 1), as in the paper and GPT-J. heads: H, by which another layout is noticed and refused; None: it
+    isn't. Other settings, as `base=10000.0`, `fraction=1.0`, `scaling="yarn"`, `factor`: `poslab.positions.rope.RoPE`.
 
     Parity: tests/nn/test_named.py::test_rotary_is_that_of_transformers.
     """

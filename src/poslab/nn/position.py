@@ -25,7 +25,7 @@ class Position(nn.Module):
     says which of its methods the scheme takes. layers: for how many layers it has tables, as a scheme may have some for
     each; every method takes the `layer`. causal: of the model, because tables may have rows for keys after the query.
     context_length: for how many tokens tables are made whose size it decides, at most so many positions are then known.
-    An embedding has D = H Dh numbers.
+    embed_dim: D, where it isn't H Dh, for schemes that read or change what enters attention.
 
     Raises SettingError for sizes that don't fit the scheme.
 
@@ -43,12 +43,14 @@ class Position(nn.Module):
         layers: int = 1,
         causal: bool = True,
         context_length: int = 1024,
+        embed_dim: int | None = None,
     ) -> None:
         super().__init__()
         self.scheme = scheme
         self.heads: int | None = heads  # that tensors must have, and
         self.head_dim: int | None = head_dim
-        self.shape = ModelShape(context_length, heads * head_dim, layers, heads, causal)
+        width = heads * head_dim if embed_dim is None else embed_dim
+        self.shape = ModelShape(context_length, width, layers, heads, causal, head_dim=head_dim)
         check_sizes(scheme, self.shape)
         # A bare module rather than a ParameterDict, which can't hold a parameter called "keys" or "values".
         self.tables = nn.Module()
@@ -110,10 +112,12 @@ class Position(nn.Module):
         the last key, as with a cache. causal: whether a query's later keys get -inf; None: as the model. dtype: that of
         the queries, which torch asks for; None: the module's. It is computed in float32 or better.
 
-        Raises SettingError for a scheme that is no bias: `needs` says what to call.
+        Raises SettingError for a scheme that is no bias: `needs` says what to call. And for a query that sees no key.
         """
         keys = query_length if key_length is None else key_length
         first = keys - query_length if offset is None else offset
+        if first < 0 and (self.shape.causal if causal is None else causal):
+            raise SettingError("offset", first, "must be at least 0, because the first query would see no key")
         i = torch.arange(first, first + query_length, device=self._place.device)
         j = torch.arange(keys, device=self._place.device)
         self.check_length(max(first + query_length, keys))
@@ -225,6 +229,9 @@ class Position(nn.Module):
                 problem = f"must be (B, H, T, Dh), but seems to be (B, T, H, Dh): give {name}.transpose(1, 2)"
                 raise SettingError(name, shape, problem)
             raise SettingError(name, shape, f"must be (B, H, T, Dh) with H={heads}, or for keys a divisor of it")
+        if len({x.shape[1:3] for x in of_keys}) > 1:
+            k, v = (list(x.shape) for x in of_keys)
+            raise SettingError("v", v, f"must have as many heads and tokens as k={k}")
 
     def check_length(self, length: int) -> None:
         """Raise SettingError where the scheme knows fewer positions."""

@@ -10,7 +10,7 @@ Three kinds of hooks, from cheap to expensive:
                                       that it reads, and that a cache keeps
 
 Axes, here and in every scheme:
-    B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Dh = D / H head dimension, L layers,
+    B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Dh head dimension, L layers,
     R rows of a relative table, E numbers of a token's state.
 """
 
@@ -63,16 +63,20 @@ class ModelShape:
     causal: bool = True
     token_std: float = 0.02  # of token embeddings at the start, and of what is added to them
     longest_text: int | None = None  # tokens of the longest text of training; None: a whole context
+    head_dim: int = 0  # as given, else embed_dim / num_heads
 
     def __post_init__(self) -> None:
         require_at_least(1, context_length=self.context_length, embed_dim=self.embed_dim)
         require_at_least(1, num_layers=self.num_layers, num_heads=self.num_heads)
-        if self.embed_dim % self.num_heads:
-            raise SettingError("num_heads", self.num_heads, f"must divide embed_dim={self.embed_dim}")
+        if not self.head_dim:
+            if self.embed_dim % self.num_heads:
+                raise SettingError("num_heads", self.num_heads, f"must divide embed_dim={self.embed_dim}")
+            object.__setattr__(self, "head_dim", self.embed_dim // self.num_heads)  # because it is frozen
 
     @property
-    def head_dim(self) -> int:
-        return self.embed_dim // self.num_heads
+    def attention_dim(self) -> int:
+        """Numbers that the queries of all heads have, H Dh: embed_dim, unless head_dim is given."""
+        return self.num_heads * self.head_dim
 
     @property
     def training_length(self) -> int:

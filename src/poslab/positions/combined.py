@@ -84,6 +84,10 @@ class Composite(PositionScheme):
                 part.check(inner)
             except SettingError as error:
                 raise error.prefixed(name) from None
+        states = [name for name, part in self._parts.items() if part.overrides("token_state")]
+        if len(states) > 1 and shape.attention_dim != shape.embed_dim:
+            problem = f"must be embed_dim / num_heads, because {' and '.join(states)} share a token's state"
+            raise SettingError("head_dim", shape.head_dim, problem)
 
     def warnings(self, shape: ModelShape) -> list[str]:
         """Return the parts' warnings, naming settings as the command line does."""

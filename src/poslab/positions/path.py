@@ -56,7 +56,7 @@ class PaTH(PositionScheme):
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         layers, heads, width = shape.num_layers, shape.num_heads, shape.embed_dim
-        sizes = {"down": (self.rank, width), "up": (width, self.rank), "strength": (heads, width)}
+        sizes = {"down": (self.rank, width), "up": (shape.attention_dim, self.rank), "strength": (heads, width)}
         drawn = {name: torch.randn(layers, *size) * 0.02 for name, size in sizes.items()}
         return drawn | {"strength_bias": torch.zeros(layers, heads)}
 

@@ -39,7 +39,7 @@ class TransformerXL(PositionScheme):
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         heads = (shape.num_layers, shape.num_heads, shape.head_dim)
-        sizes = {"u": heads, "v": heads, "project": (shape.num_layers, shape.embed_dim, shape.embed_dim)}
+        sizes = {"u": heads, "v": heads, "project": (shape.num_layers, shape.attention_dim, shape.embed_dim)}
         return {name: torch.randn(size) * 0.02 for name, size in sizes.items()}
 
     def query(self, tables: Tables, layer: int, q: Tensor, positions: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ class TransformerXL(PositionScheme):
         return torch.cat([angle.sin(), angle.cos()], dim=-1).to(project.dtype)
 
     def _bias(self, query: Tensor, sinusoids: Tensor, project: Tensor) -> Tensor:
-        """Return query . W R_d / sqrt(Dh), (H, R), of query (H, Dh), sinusoids (R, D) and project (D, D)."""
+        """Return query . W R_d / sqrt(Dh), (H, R), of query (H, Dh), sinusoids (R, D) and project (H Dh, D)."""
         heads, head_dim = query.shape
         onto = query[:, None] @ project.unflatten(0, (heads, head_dim))  # (H, 1, D)
         return onto[:, 0] @ sinusoids.T * head_dim**-0.5

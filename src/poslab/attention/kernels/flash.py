@@ -25,11 +25,10 @@ from poslab.attention.blocks import BLOCK, QueryBlock, query_blocks
 from poslab.attention.kernels.near_tables import LOG2_E, NearTables, largest_score
 from poslab.attention.kernels.sdpa import skewed
 from poslab.attention.reference import AttentionSpec, with_null
+from poslab.processors import cpu_flash_kernels
 
-# What scaled_dot_product_attention runs on a CPU. Only here can its backward pass be called block by block.
-_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-
+# Forward and backward, called by themselves because through autograd the backward pass can't go block by block.
+_KERNELS = cpu_flash_kernels()
 _BLOCK = 2 * BLOCK  # with 128 queries the kernel takes 1.27 times as long, with 512 1.05 times
 _WHOLE = [(slice(None), slice(None), None)]  # all queries and keys at once, without a bias
 
@@ -70,11 +69,12 @@ class _Flash(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, null: Tensor | None, spec: AttentionSpec, bias: BiasByDistance | None
     ) -> Tensor:
+        assert _KERNELS is not None
         out, log_sum = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.promote_types(q.dtype, torch.float32))
         for rows, columns, mask in bias.parts() if bias else _WHOLE:
             own = q[:, :, rows], k[:, :, columns], v[:, :, columns]
             hides = mask is None and spec.causal
-            out[:, :, rows], log_sum[:, :, rows] = _flash(*own, 0.0, hides, attn_mask=mask, scale=spec.scale)
+            out[:, :, rows], log_sum[:, :, rows] = _KERNELS[0](*own, 0.0, hides, attn_mask=mask, scale=spec.scale)
         if null is not None:
             in_powers_of_two = log_sum[..., None] * LOG2_E
             with_null(out, in_powers_of_two, null * LOG2_E)
@@ -87,12 +87,13 @@ class _Flash(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, null, out, log_sum = ctx.saved_tensors
+        assert _KERNELS is not None
         sums = log_sum.dtype
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k, dtype=sums), torch.zeros_like(v, dtype=sums)
         for rows, columns, mask in ctx.bias.parts() if ctx.bias else _WHOLE:
             own = q[:, :, rows], k[:, :, columns], v[:, :, columns], out[:, :, rows], log_sum[:, :, rows]
             hides = mask is None and ctx.spec.causal
-            grads = _flash_backward(grad_out[:, :, rows], *own, 0.0, hides, attn_mask=mask, scale=ctx.spec.scale)
+            grads = _KERNELS[1](grad_out[:, :, rows], *own, 0.0, hides, attn_mask=mask, scale=ctx.spec.scale)
             grad_q[:, :, rows] = grads[0]
             grad_k[:, :, columns] += grads[1]
             grad_v[:, :, columns] += grads[2]
@@ -105,7 +106,7 @@ class _Flash(torch.autograd.Function):
 def is_null_alone(spec: AttentionSpec, q: Tensor, k: Tensor) -> bool:
     """Return whether attention has no more than a null score, and the kernel can compute it without a bias."""
     known = not spec.causal or (spec.offset == 0 and q.shape[-2] == k.shape[-2])
-    return known and q.device.type == "cpu" and spec.parts <= {"null"}
+    return _KERNELS is not None and known and q.device.type == "cpu" and spec.parts <= {"null"}
 
 
 def bias_by_distance(spec: AttentionSpec, q: Tensor, k: Tensor, near: NearTables) -> BiasByDistance | None:
@@ -119,7 +120,7 @@ def bias_by_distance(spec: AttentionSpec, q: Tensor, k: Tensor, near: NearTables
     if terms is None or terms.bias is None or near.largest_bias is None or any(part is not None for part in more):
         return None
     own_keys = 0 <= spec.offset <= key_length - query_length  # each query stands at a key that it sees
-    long = q.device.type == "cpu" and query_length >= _BLOCK
+    long = _KERNELS is not None and q.device.type == "cpu" and query_length >= _BLOCK
     learns = terms.bias.requires_grad and torch.is_grad_enabled()
     if not (long and own_keys) or learns or near.steps_of_largest_bias():
         return None
