@@ -1,4 +1,4 @@
-"""Try the contract of position schemes on one: `python scripts/check.py my_file.Scheme`."""
+"""Test a position scheme or a part of the block: `python scripts/check.py my_file.Scheme`."""
 
 from poslab.commands.cli import main
 

@@ -48,7 +48,7 @@ def plain_command(name: str, schema: type[Schema], work: Callable[[Schema, str],
 
 COMMANDS = {
     "train": Command(
-        "Train a GPT decoder whose position scheme is swappable, or with -m a sweep of them.",
+        "Train a GPT-style transformer with any positional encoding, or with -m a sweep of them.",
         _imported_later("train", "run_train"),
     ),
     "compare": plain_command("compare", scripts.CompareConfig, _imported_later("compare", "run_comparison", 2)),

@@ -220,8 +220,9 @@ class ExportConfig(Limited):
 
 @dataclass
 class CheckConfig(Limited):
-    """Try the contract of position schemes on a scheme or a part of the block of your own: a line for each part of the
-    contract, and exit code 1 if one differs.
+    """Test a position scheme or a part of the block of your own: a line for each check.
+
+    The checks are the parts of the contract that every scheme keeps. The exit code is 1 if one fails.
 
     Examples
       poslab check my_file.Scheme
