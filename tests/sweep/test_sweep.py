@@ -424,7 +424,7 @@ def test_experiments_of_several_tasks(experiment: str, seeds: int) -> None:
     schemes: dict[str, set[str]] = defaultdict(lambda: {"t5"})  # by data, those of claims; "all" are any
     lengths: dict[str, set[int]] = defaultdict(set)
     for claim in read_claims(CLAIMS / f"{experiment}.yaml"):
-        schemes[str(claim.data)] |= {*claim.pair, claim.name} - {ALL, None}
+        schemes[str(claim.data)] |= {*claim.compared, claim.name} - {ALL, None}
         lengths[str(claim.data)] |= {claim.length}
     for data, names in schemes.items():
         jobs = planned(f"experiment={experiment}", "seed=1", f"data={data}", f"pos={','.join(names)}")
