@@ -73,7 +73,8 @@ def test_the_table_of_schemes() -> None:
     text = (REPOSITORY / "src/poslab/positions/README.md").read_text()
     rows = re.findall(r"^\| \[`(\w+)`\]\(\w+\.py\) \| .* \| (.*) \| (.*) \| .*\|$", text, flags=re.MULTILINE)
     shape = ModelShape(32, 32, 2, 2)
-    assert {name for name, *_ in rows} == {path.stem for path in (REPOSITORY / "configs/pos").glob("*.yaml")}
+    front = (REPOSITORY / "README.md").read_text().partition("## The schemes")[2].partition("\n## ")[0]
+    assert {name for name, *_ in rows} == {*re.findall(r"`(\w+)`", front)}
     for name, learned, beyond in rows:
         scheme = make_scheme(name)
         assert not (learned == "nothing" and scheme.tables(shape)), name
