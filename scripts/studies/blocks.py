@@ -43,7 +43,7 @@ def read_results(file: Path) -> pd.DataFrame:
         if column in rows:  # of one text there are two blocks only
             special = (rows[column].fillna(usual) != usual) & (block == "gpt2")
             block = block.mask(special, "gpt2-qknorm" if usual == "none" else "gpt2-muon")
-    name = rows["name"].mask(rows.get("interleaved", "") == "True", TWIN)
+    name = rows["name"].mask(rows["interleaved"] == "true", TWIN)
     return rows.assign(block=block, name=name, seed=rows["seed"].astype(int), rate=rows["optim.learning_rate"])
 
 
