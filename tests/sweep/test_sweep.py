@@ -300,8 +300,9 @@ def test_failures_stop_no_other_job(sweep: Sweep, tmp_path: Path, monkeypatch: p
 
 
 def test_a_line_a_minute(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where each look takes a minute, of which there is one at least while the process of the job starts."""
+    """Where each look takes a minute, of which there are many while the job runs."""
     monkeypatch.setattr("poslab.sweep.sweep.Minute.is_over", lambda minute: True)
+    monkeypatch.setattr("poslab.sweep.sweep.LOOK", 0.01)
     _, output, _ = sweep("seed=1")
     assert output.count("0 of 1 jobs done, 1 running\n") > 1
 

@@ -26,6 +26,8 @@ from poslab.sweep.job import JobFiles
 from poslab.sweep.job_list import Job, list_jobs, planned_groups, sweep_folder
 from seedstats.page.terminal import clock, table
 
+LOOK = 0.5  # seconds between two looks at the jobs
+
 
 def run_sweep(
     combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader, launcher: Launcher
@@ -91,7 +93,7 @@ class Progress:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._stop.wait(0.5):
+        while not self._stop.wait(LOOK):
             self._show()
         self._show(last=True)
 
