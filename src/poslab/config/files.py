@@ -40,7 +40,7 @@ def missing(path: str | Path, problem: str) -> str:
     is clear: a run by its name alone, or a name spelled like it in the same folder. Numbers tell runs apart, so they
     must be equal."""
     given = Path(os.path.expanduser(path))
-    if (run := given.parent / "runs" / given.name).exists():
+    if given.name and (run := given.parent / "runs" / given.name).exists():
         return f"{problem}; did you mean {run}?"
     numbers = re.findall(r"\d+", given.name)
     beside = os.listdir(given.parent) if given.parent.is_dir() else []
