@@ -84,10 +84,12 @@ def _unknown(one: Comparison) -> str:
         missing = sorted(planned.seeds[group.label] - group.values.keys() - set(group.diverged))
         if missing:
             return missing_seeds(missing, f"{len(planned.seeds[group.label])} seeds of {group.label}")
-    fewest = min(one.judged, key=lambda group: len(group.values))
     if len([group for group in one.judged if not group.diverged]) < 2:
         return "runs diverged, and fewer than two groups are left"
-    return f"{fewest.label} has {counted(len(fewest.values))}, and an answer takes {FEWEST_SEEDS}"
+    few = {group.label: len(group.values) for group in one.judged if len(group.values) < FEWEST_SEEDS}
+    which = " and ".join(few) if len(few) <= 2 else f"{len(few)} of {len(one.judged)} groups"
+    counts = " to ".join(map(str, sorted({min(few.values()), max(few.values())})))
+    return f"an answer takes {FEWEST_SEEDS} seeds, and {which} {'have' if len(few) > 1 else 'has'} {counts}"
 
 
 def best_groups(one: Comparison) -> BestSet | None:
