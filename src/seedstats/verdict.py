@@ -121,7 +121,8 @@ class Verdict(TestedClaim):
         needed = seeds_to_claim(tests, sides=1, others=len(part.published))
         if n >= needed or n > max(agree, against):
             return f"{agree} of {n} seeds agree"
-        more = [seed for seed in range(1, max(part.margins) + needed + 1) if seed not in part.margins]
+        first = min(part.margins)  # because lower seeds may have chosen hyperparameters
+        more = [seed for seed in range(first, first + needed) if seed not in part.margins]
         seeds = ",".join(map(str, sorted([*part.margins, *more[: needed - n]])))
         among = f"to show one of {self.family} claims" if self.family > 1 else "to show it"
         which = "agree" if agree == n else "say the opposite"

@@ -89,6 +89,9 @@ def test_too_few_seeds_are_told() -> None:
     (verdict,) = verdicts_on(shares, BETTER)
     assert (verdict.said, verdict.p) == ("not shown", 1 / 2**3)
     assert verdict.remarks == ["all 3 seeds agree, but to show it takes 5 seeds: go on with seed=1,2,3,4,5"]
+    table = at(10, shares)
+    (verdict,) = verdicts_on([table.assign(seed=table["seed"].astype(int).map({1: 201, 2: 203, 3: 204}))], BETTER)
+    assert verdict.remarks[0].endswith("go on with seed=201,202,203,204,205")  # 1, 2, ... may have chosen
     verdict, *_ = verdicts_on(shares, BETTER, *(f"{{name: shaw, at_least: 0.{n}}}" for n in range(1, 10)))
     among = "all 3 seeds agree, but to show one of 10 claims takes 8 seeds: go on with seed=1,2,3,4,5,6,7,8"
     assert (verdict.p, verdict.remarks) == (1.0, [among])
