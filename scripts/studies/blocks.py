@@ -1,37 +1,24 @@
-"""Study of blocks: learning rates from the first stage, the next stages' experiments, and the tables that it publishes.
-
-    python scripts/compare.py runs=runs/study/blocks_choosing measure=false out=report
-    python scripts/studies/blocks.py choose report/results.csv
-    python scripts/studies/blocks.py confirm report/results.csv
+"""Study of blocks: the rule that chose its learning rates, its tables and its figure.
 
 The rule: for each scheme, block and text the rate with the lowest mean, over the seeds, of the best validation loss. A
 rate with which a run diverged counts as infinitely bad.
 """
 
-import sys
-from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pandas as pd
-import yaml
+from matplotlib.figure import Figure
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER, EXPERIMENTS = ROOT / "data/studies/blocks", ROOT / "configs/experiment/study"
-BLOCKS: dict[str, dict[str, Any]] = {  # the settings of each
-    "gpt2": {},
-    "modern": {"model": "modern", "model.tied": True},
-    "gpt2-qknorm": {"model.qk_norm": "rms"},
-    "gpt2-muon": {"optim": "muon"},
-}
-TEXTS: dict[str, dict[str, Any]] = {
-    "tinyshakespeare.txt": {"data": "shakespeare_characters", "data.validation_share": 0.04, "data.test_share": 0.04},
-    "python_library": {"data": "python_library", "data.validation_share": 0.009, "data.test_share": 0.009},
-}
-TWIN = "rope_twin"  # rope with pairs of other dimensions: equal in distribution, in no bit
+from studies.figures import COLOURS
+from studies.tables import TEXTS, TWIN
+
+FOLDER = Path(__file__).resolve().parents[2] / "data/studies/blocks"
+BLOCKS = ("gpt2-muon", "gpt2", "gpt2-qknorm", "modern")  # neighbours have all else in common
+TABLES = {"choosing": ["rate"], "runs": [], "ladder": ["model.embed_dim"]}  # and columns that only one of them has
 _CELL = ["data", "block", "name"]
 _METRICS = ("last_loss", "test loss", "best validation loss")  # that are published
-_SIZES = (64, 256)  # of the ladder, beside 128
 
 
 def read_results(file: Path) -> pd.DataFrame:
@@ -47,6 +34,19 @@ def read_results(file: Path) -> pd.DataFrame:
     return rows.assign(block=block, name=name, seed=rows["seed"].astype(int), rate=rows["optim.learning_rate"])
 
 
+def publish(rows: pd.DataFrame, name: str) -> Path:
+    """Add rows to a published table, whose order does not depend on when they came."""
+    file = FOLDER / f"{name}.csv.gz"
+    columns = ["data", "metric", "length", "name", "block", *TABLES[name], "seed", "value", "status", "unit", "better"]
+    kept = rows[rows["metric"].isin(_METRICS)][columns]
+    known = pd.read_csv(file) if file.exists() else kept[:0]
+    table = pd.concat([known, kept]).drop_duplicates(columns[:-4], keep="last")
+    place = table["metric"].map(_METRICS.index)  # because a comparison takes the first metric
+    table = table.assign(place=place).sort_values(["data", "place", *columns[2:-4]]).drop(columns="place")
+    table.to_csv(file, index=False, compression={"method": "gzip", "mtime": 0})
+    return file
+
+
 def choose(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the chosen rate of each cell, its mean loss, and the rates that were tried."""
     losses = rows[rows["metric"] == "best validation loss"]
@@ -59,72 +59,35 @@ def choose(rows: pd.DataFrame) -> pd.DataFrame:
     return best.rename(columns={"value": "loss"}).round(4)
 
 
-def write_experiments(chosen: pd.DataFrame) -> None:
-    """Write the second stage, and the ladder of sizes, whose rates are scaled by 128 / embed_dim (Yang et al. 2022)."""
-    confirming = [grid for of in _by_rate(chosen) for grid in _grids(of)]
-    of_text = chosen[(chosen["data"] == "tinyshakespeare.txt") & chosen["block"].isin(["gpt2", "modern"])]
-    sizes = [of_text.assign(rate=of_text["rate"] * 128 / size, size=size) for size in _SIZES]
-    ladder = [
-        grid | {"model.embed_dim": int(of["size"].iloc[0])}
-        for of_size in sizes
-        for of in _by_rate(of_size)
-        for grid in _grids(of)
-        if "pos.interleaved" not in grid
-    ]
-    _write("blocks", "Second stage: each scheme in each block at its chosen rate", range(201, 209), confirming)
-    _write("ladder", "Two further sizes: do contrasts keep their sign?", range(201, 204), ladder)
+def figure(table: pd.DataFrame) -> Figure:
+    """Draw each scheme's loss in range and excess by block, a line through the means, each seed a dot."""
+    drawn = Figure(figsize=(12, 7), layout="constrained")
+    losses = table[table["metric"] == "last_loss"].pivot(
+        index=["data", "name", "seed"], columns=["length", "block"], values="value"
+    )
+    panels = {"loss in range": losses[64], "excess, loss at 512 less at 64": losses[512] - losses[64]}
+    for place, (data, (title, found)) in enumerate(product(TEXTS, panels.items()), start=1):
+        axes, last = drawn.add_subplot(2, 2, place), -np.inf
+        of = found.loc[data].reindex(columns=BLOCKS).dropna(axis=1)
+        means = of.groupby("name").mean()
+        for scheme in means.index[means.iloc[:, -1].argsort()].intersection([*COLOURS], sort=False):
+            style = {"color": COLOURS[scheme], "clip_on": False}
+            axes.plot(of.columns, means.loc[scheme], lw=2, **style)
+            axes.plot(of.columns, of.loc[scheme].T, ".", ms=4, alpha=0.5, **style)
+            last = max(means.loc[scheme].iloc[-1], last + np.ptp(of) / 18)  # so that names never overlap
+            axes.text(len(of.columns) * 1.04 - 1, last, scheme, color=COLOURS[scheme], fontsize=12, va="center")
+        axes.set_title(f"{data}: {title}", fontsize=12)
+        axes.set_ylabel("nats")
+        axes.set_xmargin(0.02)
+        axes.spines[["top", "right"]].set_visible(False)
+    return drawn
 
 
-def _by_rate(chosen: pd.DataFrame) -> list[pd.DataFrame]:
-    return [of for _, of in chosen.groupby(["data", "block", "rate"], sort=False)]
-
-
-def _grids(of: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the grids of cells that share text, block and rate."""
-    data, block, rate = of.iloc[0][["data", "block", "rate"]]
-    shared = TEXTS[data] | BLOCKS[block] | {"optim.learning_rate": float(rate)}
-    usual = shared | {"pos": ",".join(of["name"])}
-    return [usual] + [shared | {"pos": "rope", "pos.interleaved": True}] * ("rope" in set(of["name"]))
-
-
-def _write(name: str, about: str, seeds: range, grids: Sequence[Mapping[str, Any]]) -> None:
-    content = {
-        "defaults": ["/experiment/extrapolation"],
-        "hydra": {"sweeper": {"params": {"seed": ",".join(map(str, seeds))}, "grids": [*grids]}},
-        "evaluation": {"lengths": [64, 512]},
-    }
-    plain = yaml.safe_dump(content, sort_keys=False, width=1000, default_flow_style=None)
-    head = f"# @package _global_\n# Does a modern block keep the order? {about}, seed after seed, with -m.\n"
-    (EXPERIMENTS / f"{name}.yaml").write_text(f"{head}# Written by scripts/studies/blocks.py.\n{plain}")
-
-
-def publish(rows: pd.DataFrame, name: str, further: Sequence[str]) -> Path:
-    """Add rows to a published table, whose order does not depend on when they came. further: columns of its own."""
-    file = FOLDER / f"{name}.csv.gz"
-    columns = ["data", "metric", "length", "name", "block", *further, "seed", "value", "status", "unit", "better"]
-    kept = rows[rows["metric"].isin(_METRICS)][columns]
-    known = pd.read_csv(file) if file.exists() else kept[:0]
-    table = pd.concat([known, kept]).drop_duplicates(columns[:-4], keep="last")
-    place = table["metric"].map(_METRICS.index)  # because a comparison takes the first metric
-    table = table.assign(place=place).sort_values(["data", "place", *columns[2:-4]]).drop(columns="place")
-    table.to_csv(file, index=False, compression={"method": "gzip", "mtime": 0})
-    return file
-
-
-def main(stage: str, *files: str) -> None:
-    rows = pd.concat([read_results(Path(file)) for file in files])
-    name, further = {
-        "choose": ("choosing", ["rate"]),
-        "confirm": ("runs", []),
-        "ladder": ("ladder", ["model.embed_dim"]),
-    }[stage]
-    print(publish(rows, name, further))
-    if stage == "choose":
-        chosen = choose(pd.read_csv(FOLDER / "choosing.csv.gz"))
-        chosen.to_csv(FOLDER / "rates.csv", index=False, lineterminator="\n")
-        write_experiments(chosen)
-        print(chosen.to_string(index=False))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def main(name: str = "", results: str = "") -> None:
+    """Add the results of a comparison to the table of a name, if given. Make rates and figure from the tables."""
+    if name:
+        publish(read_results(Path(results)), name)
+    chosen = choose(pd.read_csv(FOLDER / "choosing.csv.gz"))
+    chosen.to_csv(FOLDER / "rates.csv", index=False, lineterminator="\n")
+    print(chosen.to_string(index=False))
+    figure(pd.read_csv(FOLDER / "runs.csv.gz")).savefig(FOLDER / "figure.png", dpi=100, metadata={"Software": None})

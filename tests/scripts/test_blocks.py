@@ -1,4 +1,4 @@
-"""Study of blocks: the rule that chooses learning rates, what it writes, and the claims that are registered."""
+"""Study of blocks: the rule that chooses learning rates, the stages that follow from it, and the registered claims."""
 
 from pathlib import Path
 
@@ -9,6 +9,14 @@ from common import REPOSITORY
 
 from seedstats.claims import read_claims
 from studies import blocks
+from studies.tables import TEXTS
+
+SETTINGS = {  # of the blocks, beside GPT-2's
+    "gpt2-qknorm": {"model.qk_norm": "rms"},
+    "gpt2-muon": {"optim": "muon"},
+    "modern": {"model": "modern", "model.tied": True},
+    "gpt2": {},
+}
 
 
 def results(file: Path, losses: dict[float, list[float | str]], **columns: str) -> Path:
@@ -55,20 +63,40 @@ def test_nothing_is_chosen_while_a_seed_is_missing(tmp_path: Path) -> None:
         ({"interleaved": "true"}, "gpt2", "rope_twin"),
     ],
 )
-def test_arms_by_their_settings(columns: dict[str, str], block: str, name: str, tmp_path: Path) -> None:
+def test_blocks_by_their_settings(columns: dict[str, str], block: str, name: str, tmp_path: Path) -> None:
     rows = blocks.read_results(results(tmp_path / "r.csv", {0.002: [1.9]}, **columns))
     assert {*zip(rows["block"], rows["name"], strict=True)} == {(block, name)}
 
 
-def test_the_second_stage_has_the_chosen_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "EXPERIMENTS", tmp_path)
-    blocks.write_experiments(blocks.choose(blocks.read_results(results(tmp_path / "r.csv", {0.004: [1.9, 1.8]}))))
-    grids = {name: yaml.safe_load((tmp_path / f"{name}.yaml").read_text())["hydra"]["sweeper"]["grids"]
-             for name in ("blocks", "ladder")}  # fmt: skip
-    assert [grid["optim.learning_rate"] for grid in grids["blocks"]] == [0.004, 0.004]
-    assert [grid.get("pos.interleaved") for grid in grids["blocks"]] == [None, True]  # the twin has rope's rate
-    rates = {grid["model.embed_dim"]: grid["optim.learning_rate"] for grid in grids["ladder"]}
-    assert rates == {64: 0.008, 256: 0.002}
+def test_the_rates_are_those_that_the_rule_chooses_and_no_last_ones() -> None:
+    chosen = blocks.choose(pd.read_csv(blocks.FOLDER / "choosing.csv.gz"))
+    pd.testing.assert_frame_equal(chosen, pd.read_csv(blocks.FOLDER / "rates.csv"))
+    for rate, tried in zip(chosen["rate"], chosen["tried"], strict=True):
+        assert min(map(float, tried.split())) < rate < max(map(float, tried.split()))
+
+
+@pytest.mark.parametrize(("stage", "texts"), [("blocks", TEXTS), ("ladder", TEXTS[:1])])
+def test_the_stages_have_the_chosen_rates(stage: str, texts: tuple[str, ...]) -> None:
+    """The twin has rope's; another width has the rate times 128 / width."""
+    rates = pd.read_csv(blocks.FOLDER / "rates.csv").set_index(["data", "block", "name"])["rate"]
+    file = REPOSITORY / f"configs/experiment/study/{stage}.yaml"
+    trained = {}
+    for grid in yaml.safe_load(file.read_text())["hydra"]["sweeper"]["grids"]:
+        data = TEXTS[0] if grid["data"] == "shakespeare_characters" else TEXTS[1]
+        block = next(name for name, own in SETTINGS.items() if own.items() <= grid.items())
+        for scheme in grid["pos"].split(","):
+            name, width = blocks.TWIN if grid.get("pos.interleaved") else scheme, grid.get("model.embed_dim", 128)
+            trained[data, block, name, width] = grid["optim.learning_rate"]
+            assert grid["optim.learning_rate"] == rates[data, block, scheme] * 128 / width
+    widths, twins = ((128,), [blocks.TWIN]) if stage == "blocks" else ((64, 256), [])
+    cells = {
+        (*cell[:2], name, width)
+        for cell in rates.index
+        if cell[0] in texts and (stage == "blocks" or cell[1] in ("gpt2", "modern"))
+        for name in [cell[2], *(twins if cell[2] == "rope" else [])]
+        for width in widths
+    }
+    assert trained.keys() == cells
 
 
 def test_the_claims_are_of_the_blocks_of_the_study() -> None:
