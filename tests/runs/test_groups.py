@@ -46,6 +46,18 @@ def test_runs_that_differ_in_more_than_the_scheme(setting: str, value: Any, tmp_
     assert any(caveat.startswith(f"{setting} differs: ") for caveat in comparison.caveats)
 
 
+def test_a_sweep_with_a_gap_says_which_combination_is_missing(tmp_path: Path) -> None:
+    for scheme, rates in (("absolute", (1e-3, 2e-3, 4e-3, 8e-3)), ("t5", (1e-3, 2e-3, 4e-3))):
+        for rate in rates:
+            change_config(write_run(tmp_path / str(rate), scheme), "optim.learning_rate", rate)
+    with pytest.raises(UserError) as refusal:
+        compare_folders(tmp_path)
+    listed = "optim.learning_rate: 0.001, 0.002, 0.004, 0.008; t5 has no run with optim.learning_rate=0.008; "
+    assert listed in str(refusal.value)
+    change_config(write_run(tmp_path / "0.008", "t5"), "optim.learning_rate", 8e-3)
+    compare_folders(tmp_path)
+
+
 @pytest.mark.parametrize(
     "facts",
     [

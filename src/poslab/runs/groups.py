@@ -25,6 +25,7 @@ from seedstats.table import SOURCE
 TRAINING = ("model", "optim", "schedule", "callbacks", "trainer")  # groups whose settings may be factors of a design
 _CONTEXT = "model.context_length"  # by which losses are of other windows
 _FOLLOWING = {"params_trunk", "steps"}  # facts that settings decide
+_NAMED = 3  # values of a setting, each with a run that has it
 _DIGITS = 8  # of a fingerprint, enough to tell versions of one scheme apart
 
 
@@ -97,7 +98,10 @@ def differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
             values.setdefault(_short(shared.get(key)), run.folder.name)
         if len(values) > 1:
             words = initial_weights if key == "init_from" else str
-            different[key] = ", ".join(f"{words(value)} (as in {name})" for value, name in values.items())
+            where = len(values) <= _NAMED  # because more are a sweep, and no run is the odd one out
+            different[key] = ", ".join(
+                f"{words(value)} (as in {name})" if where else words(value) for value, name in values.items()
+            )
     return different
 
 
@@ -132,12 +136,25 @@ def named_conditions(runs: Sequence[Run], conditions: Collection[str]) -> dict[s
 def are_crossed(runs: Sequence[Run], conditions: Mapping[str, Reader]) -> bool:
     """Return whether the conditions are settings of training that each scheme was tried with: factors of a design in
     which the scheme can still be said to cause a difference."""
+    of_training = all(key.partition(".")[0] in TRAINING and key != _CONTEXT for key in conditions)
+    return of_training and not untried(runs, conditions)
+
+
+def untried(runs: Sequence[Run], conditions: Mapping[str, Reader]) -> str:
+    """Return a combination of conditions that only other schemes were tried with, as in "t5 has no run with
+    optim=muon"; empty if there is none."""
     tried: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+    names = {}
     for run in runs:
         scheme = repr((run.summary.pos, run.scheme_settings))
+        names[scheme] = run.summary.pos
         tried[scheme].add(tuple(read(run) for read in conditions.values()))
-    of_training = all(key.partition(".")[0] in TRAINING and key != _CONTEXT for key in conditions)
-    return of_training and len({frozenset(levels) for levels in tried.values()}) == 1
+    every = dict.fromkeys(levels for of_scheme in tried.values() for levels in sorted(of_scheme))
+    for scheme, own in tried.items():
+        if levels := next((levels for levels in every if levels not in own), None):
+            settings = " ".join(f"{key}={level}" for key, level in zip(conditions, levels, strict=True))
+            return f"{names[scheme]} has no run with {settings}"
+    return ""
 
 
 def _determines(runs: Sequence[Run], first: Mapping[str, Reader], second: Mapping[str, Reader]) -> bool:

@@ -21,7 +21,7 @@ from poslab.config.nodes import default_scheme
 from poslab.errors import UserError, as_typed
 from poslab.metric import BEST_VALIDATION_LOSS, LAST_VALIDATION_LOSS, LOSS, TEST_LOSS, Metric
 from poslab.runs.evaluation import Evaluation
-from poslab.runs.groups import are_crossed, differences_beyond_the_scheme, group_runs, named_conditions
+from poslab.runs.groups import are_crossed, differences_beyond_the_scheme, group_runs, named_conditions, untried
 from poslab.runs.load import LeftOut, Run
 from poslab.runs.plan import PlannedGroup, comparable, keys_of, merged, picked
 from poslab.runs.provenance import caveats, caveats_of_validation
@@ -107,8 +107,14 @@ class _Section:
         differences = differences_beyond_the_scheme(finished)
         conditions = named_conditions(finished, differences)
         crossed = are_crossed(runs, conditions)
+        values = {
+            key: differences.get(key) or ", ".join(dict.fromkeys(map(read, finished)))
+            for key, read in conditions.items()
+        }
         if conditions and not (crossed or allow_differences):
-            listed = "; ".join(f"{key}: {values}" for key, values in differences.items())
+            listed = "; ".join([f"{key}: {levels}" for key, levels in values.items()])
+            if gap := untried(runs, conditions):
+                listed += f"; {gap}"
             raise UserError(
                 f"the runs differ in more than the scheme, so the scheme can't be said to cause a difference: "
                 f"{listed}; runs=FOLDER compares fewer runs, allow_differences=true all of them"
@@ -121,10 +127,7 @@ class _Section:
         self.left_out += [LeftOut(repeat.run.folder, repeat.reason) for repeat in repeats]
         self.runs = finished
         self.caveats = [repeat.caveat for repeat in repeats if repeat.caveat]
-        for key, read in conditions.items():
-            if not crossed:
-                values = differences.get(key) or ", ".join(dict.fromkeys(map(read, finished)))
-                self.caveats.append(f"{key} differs: {values}")
+        self.caveats += [] if crossed else [f"{key} differs: {levels}" for key, levels in values.items()]
         self.caveats += caveats(finished)
         shared = {keys_of(run)[1] for group in self.groups for run in group.runs.values()}
         # The planned groups that were to be compared with these, by their key.
