@@ -3,6 +3,7 @@
 `finding` has the words for two groups, `other_text` the condition on other text; those on all groups are here.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from seedstats.comparison import Comparison
@@ -56,8 +57,10 @@ def _single_best(one: Comparison, best: BestSet) -> str:
     if second not in others:  # the next best takes its place, as it is best itself, or seeds of it diverged
         second = next(group.label for group in one.judged if group.label in others)
     found = _between(one, first, second)
-    if not isinstance(found, Shown) or found.word != BETTER:
-        return f"{first} is best.{f' Compared with {second}: {found.numbers}.' if found else ''}"
+    if found is None:
+        return f"{first} is best."
+    if not isinstance(found, Shown) or found.word != BETTER:  # because the page tests more than the best set does
+        return f"{first} may be best, but no difference from {second} is shown: {found.numbers}."
     matters = f"{found.effect or 0:g} {one.metric.short_unit}".rstrip()
     small = f", but by less than the {matters} that matters" if found.is_small else ""
     return f"{first} is best{small}: {found.compared}."
@@ -100,7 +103,9 @@ def best_groups(one: Comparison) -> BestSet | None:
     values = {group.label: group.values for group in one.judged if not group.diverged}
     if not complete or len(values) < 2 or min(map(len, values.values())) < FEWEST_SEEDS:
         return None
-    confidence = 1 - (1 - CONFIDENCE) / one.sections / one.looks
+    # A name is judged at the best of its settings, so each of these is a chance to seem better.
+    chances = max(Counter(group.name for group in one.groups).values()) if one.in_grids else 1
+    confidence = 1 - (1 - CONFIDENCE) / one.sections / one.looks / chances
     kind = {"lower": not one.metric.higher_is_better, "proportion": one.metric.is_proportion}
     return best_set(values, one.shown, confidence=confidence, **kind)
 

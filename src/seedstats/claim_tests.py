@@ -35,6 +35,7 @@ from seedstats.statistics.intervals import Estimate, estimate
 from seedstats.statistics.outcomes import outcomes_of
 from seedstats.statistics.permutation import label_test, sign_flip_test, signed_ranks
 
+_ROUNDING = 1e-12  # margins up to here, relative to the largest value, are ties
 _Meant = tuple[str, Sequence[int | None], int | None]  # metric, lengths to average over, and one to take off
 
 
@@ -109,7 +110,8 @@ def tested_claim(claim: Claim, comparisons: Mapping[str, Comparison]) -> TestedC
         return TestedClaim(claim, [part for one in found for part in one.parts], problem)
     title = _title(claim, list(comparisons))
     comparison = comparisons[title]
-    claim, meant = _with_values(replace(claim, data=claim.data or title), comparison.groups)
+    claim = replace(claim, data=claim.data or title, metric=claim.metric or comparison.metric.name)
+    meant = _meant(claim, comparison.groups)
     here = None
     try:
         if claim.name and claim.values:
@@ -133,11 +135,11 @@ def _title(claim: Claim, titles: Sequence[str]) -> str:
     return found[0]
 
 
-def _with_values(claim: Claim, groups: Sequence[Group]) -> tuple[Claim, _Meant]:
-    """Return the claim with the name of its metric, and its value. Raises BadSetting if no group has that."""
+def _meant(claim: Claim, groups: Sequence[Group]) -> _Meant:
+    """Return which values the claim is about. Raises BadSetting if no group has those."""
     known = dict.fromkeys(value for group in groups for value in group.known)
     names = dict.fromkeys(name for name, _ in known)
-    metric = claim.metric or next(iter(names))
+    metric = str(claim.metric)
     if metric not in names:
         raise BadSetting("metric", claim.metric, f"there is no such value here; {suggestion(metric, names)}")
     lengths = [length for name, length in known if name == metric]
@@ -147,7 +149,7 @@ def _with_values(claim: Claim, groups: Sequence[Group]) -> tuple[Claim, _Meant]:
         raise BadSetting("length", claim.length, f"{metric} is known {f'at {at}' if at else 'at no length'}")
     if claim.beyond is not None and claim.beyond not in lengths:
         raise BadSetting("beyond", claim.beyond, f"{metric} is known at {at}")
-    return replace(claim, metric=metric), (metric, of_claim, claim.beyond)
+    return metric, of_claim, claim.beyond
 
 
 def _of_two(claim: Claim, two: Sequence[str], meant: _Meant, comparison: Comparison) -> list[Part]:
@@ -213,6 +215,8 @@ def _require_seeds(values: Mapping[str, Mapping[int, float]], planned: Collectio
 
 
 def _part(values: Mapping[str, Mapping[int, float]], margins: dict[int, float], opposite: dict[int, float]) -> Part:
+    tiny = _ROUNDING * max((abs(x) for of in values.values() for x in of.values() if math.isfinite(x)), default=0.0)
+    margins, opposite = ({seed: x if abs(x) > tiny else 0.0 for seed, x in of.items()} for of in (margins, opposite))
     whose, n = " and ".join(values), len(margins)
     if n < 2:
         raise LookupError(f"one seed of {whose} says nothing about chance" if margins else f"no values of {whose}")

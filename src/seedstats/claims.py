@@ -14,6 +14,7 @@ NAME is what a report calls a group: a name, and as many settings, " scale=32", 
 
 import dataclasses
 import hashlib
+import math
 import subprocess
 import time
 from dataclasses import dataclass
@@ -193,7 +194,7 @@ def _wrong(name: str, value: object) -> str:
     """Return what a setting must be, if the value is something else."""
 
     def number(of: object) -> bool:
-        return isinstance(of, int | float) and not isinstance(of, bool)
+        return isinstance(of, int | float) and not isinstance(of, bool) and math.isfinite(of)
 
     if name in ("equal", "of", "between"):
         fits, kind = isinstance(value, list) and all(isinstance(of, str) for of in value), "a list of names"

@@ -226,7 +226,8 @@ def _named(text: str, groups: Sequence[Group]) -> list[Group]:
 
 
 def _as_one_page(comparisons: Sequence[Comparison], looks: int) -> list[Comparison]:
-    """Return the comparisons with all that they test, pairs and effects of settings, corrected as one family.
+    """Return the comparisons with all that they test corrected: pairs and effects of settings as one family,
+    interactions as another one.
 
     looks: how often the values were planned to be looked at; more if a plan grew after a look.
     """
@@ -238,8 +239,12 @@ def _as_one_page(comparisons: Sequence[Comparison], looks: int) -> list[Comparis
         planned += [math.comb(groups, 2) if one.all_pairs else one.candidates * (groups - 1), 0]
     looks = max([looks, *(1 + len(one.planned.earlier) for one in comparisons)])
     corrected = one_family(tests, planned, looks)
+    of_crossed = [dict(enumerate(of.difference for of in one.interactions)) for one in comparisons]
+    crossed = one_family(of_crossed, None, looks)
     found = []
-    for one, tested, by_number in zip(comparisons, corrected[::2], corrected[1::2], strict=True):
+    for one, tested, by_number, among in zip(comparisons, corrected[::2], corrected[1::2], crossed, strict=True):
         of_settings = [replace(of, difference=by_number[n]) for n, of in enumerate(one.setting_effects)]
-        found.append(replace(one, tested=tested, setting_effects=of_settings, sections=len(comparisons), looks=looks))
+        of_pairs = [replace(of, difference=among[n]) for n, of in enumerate(one.interactions)]
+        one = replace(one, tested=tested, setting_effects=of_settings, interactions=of_pairs)
+        found.append(replace(one, sections=len(comparisons), looks=looks))
     return found

@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from seedstats.comparison import Comparison
 from seedstats.groups import Group, by_name, is_number, varied_settings
 from seedstats.page import blocks
-from seedstats.page.looks import looks, wrapped
+from seedstats.page.looks import looks, printable, wrapped
 from seedstats.statistics.intervals import Interval
 
 Styles = Mapping[str, dict[str, Any]]  # by label, for matplotlib's plot
@@ -101,13 +101,13 @@ def scores_figure(one: Comparison) -> blocks.Figure:
         if difference and difference.mean is not None:
             _interval(compared[0], row, difference.mean, difference.interval, look)
     draw_references(by_run, one.references, upright=True)
-    by_run.set_xlabel(metric.label)
+    by_run.set_xlabel(printable(metric.label))
     if metric.is_proportion:  # at their own scale, seeds that are alike would look far apart
         by_run.set_xlim(-0.03, 1.03)
     better = "right" if metric.higher_is_better else "left"
     for axes in compared:
         axes.axvline(0, color="black", linewidth=1)
-        unit = f", {metric.short_unit}" if metric.short_unit and not metric.is_proportion else ""
+        unit = printable(f", {metric.short_unit}") if metric.short_unit and not metric.is_proportion else ""
         axes.set_xlabel(f"difference from {wrapped(one.baseline)}{unit} (better: {better})")
     caption = _BY_RUN.format(baseline=one.baseline) if several else _ALONE
     return blocks.Figure("results", "Differences", caption + (_OVER_TEXT if over_text else ""), figure)
@@ -171,7 +171,8 @@ def _figure(name: str, curves: Mapping[str, Curves], titled: Mapping[str, Compar
             axes.vlines(list(points), worst, best, color=look["color"], linewidth=1.1, alpha=0.6)
         metric = titled[title].metric
         scale = " (log scale)" if geometric(values) else ""
-        axes.set(title=title if len(curves) > 1 else "", xlabel=name + scale, ylabel=metric.label)
+        title = wrapped(title) if len(curves) > 1 else ""
+        axes.set(title=title, xlabel=printable(name) + scale, ylabel=printable(metric.label))
         if metric.is_proportion:
             axes.set_ylim(-0.04, 1.04)
         if geometric(values):

@@ -141,7 +141,7 @@ class NotShown(Finding):
         d, effect = self.difference, self.effect
         if effect is None:
             return ""
-        plan = plan_seeds(d.sd or 0.0, d.n, effect, alpha=(1 - CONFIDENCE) / d.comparisons)
+        plan = plan_seeds(d.tested_sd or 0.0, d.n, effect, alpha=(1 - CONFIDENCE) / d.comparisons)
         fewest = seeds_that_agree(d) if self.metric.is_proportion else 0
         needed, low, high = (max(fewest, number) for number in (plan.assured, plan.low, plan.high))
         if needed >= MOST_SEEDS:

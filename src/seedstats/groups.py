@@ -54,11 +54,11 @@ class Group:
 
     def is_named(self, text: str) -> bool:
         """Return whether a text means this group: its name, and some of its settings as typed, "NAME scale=32"."""
-        name, *settings = text.split()
-        given = dict(setting.partition("=")[::2] for setting in settings)
+        name, settings = text[: len(self.name)], text[len(self.name) :]  # names may have spaces
+        given = dict(setting.partition("=")[::2] for setting in settings.split())
         own = self.settings
-        as_given = name == self.name and all(key in own and _same(value, own[key]) for key, value in given.items())
-        return as_given or text == self.label
+        fits = all(key in own and _same(value, own[key]) for key, value in given.items())
+        return (name == self.name and settings[:1] in ("", " ") and fits) or text == self.label
 
     @property
     def count(self) -> str:

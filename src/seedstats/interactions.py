@@ -2,8 +2,8 @@
 
 An interaction is a difference of differences: the difference between a name and that of the baseline with one value of
 a setting, minus the same with another value, averaged over the values of all other settings that both names were tried
-with. Each seed gives one, so the test is the paired one of two groups (`statistics.paired`). Interactions are a family
-of their own, corrected by Holm's method, because a page asks first which name is best, and then where.
+with. Each seed gives one, so the test is the paired one of two groups (`statistics.paired`). All interactions of a
+page are a family of their own, because it asks first which name is best, and then where.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from seedstats.finding import Shown, p_text
 from seedstats.groups import BySeed, Group, SeedPlan, by_name
 from seedstats.metric import Metric
 from seedstats.page.blocks import Table
-from seedstats.statistics.families import one_family, without_claims
+from seedstats.statistics.families import without_claims
 from seedstats.statistics.paired import Difference, paired
 
 
@@ -46,7 +46,8 @@ class Interaction:
 def interactions(
     groups: Sequence[Group], baseline: str, planned: SeedPlan, defaults: Mapping[str, Mapping[str, str]]
 ) -> list[Interaction]:
-    """Return the interactions of each name with each setting that it and the baseline's name were tried with."""
+    """Return the interactions of each name with each setting that it and the baseline's name were tried with. Their
+    p-values and intervals are not yet corrected."""
     metric = groups[0].metric
     first = next(group.name for group in groups if group.label == baseline)
     members = by_name(groups)
@@ -68,9 +69,8 @@ def interactions(
     found = paired(differences, proportion=metric.is_proportion, planned=seeds)
     if planned.lost:
         found = without_claims(found, f"there is no finished run of {', '.join(planned.lost)}")
-    (corrected,) = one_family([found])
     return [
-        Interaction(name, first, level, other, *differences[place], metric, corrected[place])
+        Interaction(name, first, level, other, *differences[place], metric, found[place])
         for place, (name, level, other) in enumerate(asked)
     ]
 
@@ -114,7 +114,7 @@ def interactions_table(found: Sequence[Interaction]) -> Table | None:
     ]
     remark = (
         f"An interaction is the difference from {baseline} with the first value of a setting minus the difference with "
-        f"the second, paired by seed. Its p-value and interval are corrected for the {len(rows)} interactions here."
+        f"the second, paired by seed. Its p-value and interval are corrected for all interactions of this report."
     )
     heads = ("name", "setting", "with the first", "with the second", "interaction", "95 % interval", "p (Holm)", "n")
     return Table(f"Does the difference from {baseline} depend on a setting?", heads, rows, remark, words=[1])

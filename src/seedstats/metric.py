@@ -63,7 +63,7 @@ class Metric:
 
     def amount(self, value: float, *beside: float) -> str:
         """Return a value within a sentence, "0.080 nats", with the digits that tell it from the others beside it."""
-        return f"{value:.{self.places(value, *beside)}f} {self.short_unit}".rstrip()
+        return f"{fixed(value, self.places(value, *beside))} {self.short_unit}".rstrip()
 
     def places(self, *values: float) -> int:
         """Return a number of decimals: 3, of proportions 2; more where values would look equal, or 0."""

@@ -73,6 +73,7 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
     reference = found["status"] == REFERENCE
     of_runs = found["name"].isin(found.loc[~reference, "name"])
     _require((found["seed"] % 1 == 0) | (reference & ~of_runs), "seed", text, "is no whole number")
+    _require(~(found["seed"].abs() >= 2**53), "seed", text, "is too large to be told from its neighbours")
     _require(found["better"].isin(["", "lower", "higher"]), "better", text, "is neither lower nor higher")
     _require_once(found)
     _require_one(found, text, "unit")

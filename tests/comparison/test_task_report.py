@@ -64,6 +64,18 @@ def test_figures_are_over_all_seeds_and_those_that_solve_stand_beside_them(copy_
     assert (task.solved(), task.trained, task.multiple(15)) == ("1 of 6", (2, 10), "1.5×")
 
 
+def test_a_seed_that_diverged_has_not_solved_the_task(copy_runs: Path) -> None:
+    folder = write_task_run(copy_runs, "shaw", 4, {10: 1.0, 20: 0.5}, last_val_loss=None)
+    (folder / "summary.json").rename(folder / "diverged.json")
+    _, shaw = solved_table(compare_folders(copy_runs)).rows
+    assert shaw[1:3] == ["1 of 4 [1 % to 81 %]", "250, never: 3"]
+    assert shaw[5:] == ["0.300 (1 diverged)", "0.500 (n = 1)"]
+    one = compare_folders(copy_runs)
+    task = task_runs("copy", runs_by_group(copy_runs), {group.label: len(group.diverged) for group in one.groups})
+    assert task is not None
+    assert (task.solved(["shaw"]), task.solved()) == ("1 of 4", "1 of 7")
+
+
 def test_a_seed_alone_has_no_test_of_its_time(tmp_path: Path) -> None:
     for pos in ("absolute", "shaw"):
         write_task_run(tmp_path, pos, 1, {10: 1.0, 20: 0.5}, 250)

@@ -211,3 +211,6 @@ def test_findings_are_worded_by_their_sign(share: float, error: float, differenc
     for sentence, beginning in zip(sentences, said, strict=False):
         assert sentence.startswith(beginning)
     assert f"its error is {error:.1f} tokens at best (layer 1), guessing the middle gives 33.2." in sentences[1]
+    ablations["shift"] = measures.Ablation(False, [0], moved[:1] * 0, moved[:1] * 0, torch.zeros(1))
+    texts = page.sentences(Findings(study, {}, {}, {}, None, probes, {}, ablations, None, []))
+    assert not any("positions are moved" in text for text in texts)  # there are none to move to

@@ -224,6 +224,14 @@ def test_names_that_are_meant() -> None:
     assert not any(map(group.is_named, ("shaw", "t5 scale=31", "t5 share=false", "t5 width=32", "t5 retrieval=1")))
 
 
+def test_a_name_with_spaces_may_have_several_settings() -> None:
+    values = losses(**{"my method": 0.0, "my": -0.1})
+    parts = [rows(values, rate=1), rows({name: [x - 0.3 for x in of.values()] for name, of in values.items()}, rate=2)]
+    labels = {"my method": "my method rate=2", "my method rate=1": "my method rate=1", "my": "my rate=2"}
+    assert {name: compared(*parts, baseline=name).baseline for name in labels} == labels
+    assert compared(*parts).baseline == "my method rate=2"
+
+
 # All pairs
 
 

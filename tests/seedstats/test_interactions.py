@@ -80,6 +80,18 @@ def test_of_many_pages_without_any_few_claim_one() -> None:
     assert false <= 20  # 10 are expected at most; more than 20 have a chance of 0.1 %
 
 
+def test_interactions_of_all_data_are_one_family_and_looks_count() -> None:
+    frames = [table(CROSSED, seed=seed).assign(data=f"text{seed}") for seed in range(3)]
+    frame = checked(pd.concat(frames, ignore_index=True))
+    one, *_ = compare(frame, better="lower", baseline="plain", looks=4).values()
+    assert {each.difference.comparisons for each in one.interactions} == {3 * 2 * 4}
+    alone = compared(frames[0])
+    for each, of_page in zip(alone.interactions, one.interactions, strict=True):
+        assert each.difference.comparisons == 2
+        assert each.difference.p_value <= of_page.difference.p_value
+        assert each.difference.interval.high - each.difference.interval.low < np.ptp(of_page.difference.interval)
+
+
 def test_the_page_has_their_table(tmp_path: Path) -> None:
     frame = checked(table(CROSSED))
     page = report(compare(frame, better="lower", baseline="plain"), tmp_path, frame)

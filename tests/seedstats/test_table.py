@@ -117,6 +117,7 @@ def test_other_words_for_a_name(tmp_path: Path, column: str) -> None:
         ("loss", "a,1,4.0", "{file}: has no column value; it has name, seed, loss"),
         ("value", "a,1,4.0\nb,x,4.0", "{file}: row 3, column seed: 'x' is no number"),
         ("value", "a,1.5,4.0", "{file}: row 2, column seed: '1.5' is no whole number"),
+        ("value", "a,1e300,4.0", "{file}: row 2, column seed: '1e300' is too large to be told from its neighbours"),
         ("value", "a,1,4.0\na,,4.0", "{file}: row 3, column seed: '' is no whole number"),
         ("value", "a,,4.0\nb,,4.0", "{file}: row 2, column seed: '' is a reference's, as all are: nothing to compare"),
         ("value", ",1,4.0", "{file}: row 2, column name: '' is empty"),

@@ -84,6 +84,27 @@ def test_a_seed_that_diverged_speaks_against_its_group() -> None:
     assert verdict.row[2:4] == ["8", "+0.691"]
 
 
+@pytest.mark.parametrize(("first", "second", "by"), [(0.92, 0.9, 0.02), (0.9, 0.7, 0.2), (0.3, 0.2, 0.1)])
+def test_a_claim_that_is_met_exactly_is_neither_shown_nor_its_opposite(first: float, second: float, by: float) -> None:
+    shares = {"a": [first] * 8, "b": [second] * 8}
+    claims = [
+        f"{{equal: [a, b], within: {by}}}",
+        f"{{better: a, than: b, by: {by}}}",
+        f"{{name: a, at_least: {first}}}",
+    ]
+    for verdict in verdicts_on(shares, *claims):
+        assert (verdict.said, verdict.p) == ("not shown", 1)
+
+
+def test_a_claim_without_a_metric_is_about_the_compared_one() -> None:
+    table = pd.concat([rows({"a": EIGHT, "b": [0.5] * 8}, SHARE, metric="exact"),
+                       rows({"a": [0.5] * 8, "b": EIGHT}, SHARE, metric="accuracy")])  # fmt: skip
+    claim = parse_claim({"better": "a", "than": "b"})
+    for metric, said in (("exact", "shown"), ("accuracy", "the opposite shown")):
+        (verdict,) = verdicts([claim], compare(table_of(table), metric=metric))
+        assert (verdict.said, verdict.claim.metric) == (said, metric)
+
+
 def test_too_few_seeds_are_told() -> None:
     shares = {"shaw": [1.0] * 3, "nope": [0.0] * 3}
     (verdict,) = verdicts_on(shares, BETTER)

@@ -87,7 +87,7 @@ class RunResults(Results):
         of_losses, without_curves = loss_panels(one, evaluations, curves, one.metric.unit if one.references else "nats")
         asked = self.config.sentence, self.config.allow_code
         of_models, not_drawn = model_panels(one, runs, *asked) if self.config.measure else ([], [])
-        task = task_runs(title, runs)
+        task = task_runs(title, runs, _diverged(one))
         errors, without_answers = errors_of(task) if task else ([], [])
         memory = memory_table(evaluations)
         beyond = {label: _at_longest(of_seeds) for label, of_seeds in evaluations.items()}
@@ -108,7 +108,7 @@ class RunResults(Results):
 
     def across(self, found: Mapping[str, Comparison]) -> list[Block]:
         """Return what is about all tasks together."""
-        every = (task_runs(title, self.of(one)) for title, one in found.items())
+        every = (task_runs(title, self.of(one), _diverged(one)) for title, one in found.items())
         tasks: list[TaskRuns] = [task for task in every if task]
         if not tasks:
             return []
@@ -150,6 +150,10 @@ def read_folders(config: CompareConfig) -> RunResults:
     return RunResults(
         found.table, folder, lines, config, finished, plan, picked_from, found.runs, evaluations=evaluations
     )
+
+
+def _diverged(one: Comparison) -> dict[str, int]:
+    return {group.label: len(group.diverged) for group in one.groups}
 
 
 def _at_longest(of_seeds: Sequence[Evaluation]) -> str:

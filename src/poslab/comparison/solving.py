@@ -20,9 +20,10 @@ _MOST_LENGTHS = 3  # of columns
 _NOTE = (
     "Solved: a validation got 99 % of the examples within the lengths of training right. In brackets is of how many "
     "further seeds that holds, by Clopper and Pearson's exact 95 % interval, and the 95 % interval of the median, that "
-    "counts runs that ended before they solved it as longer than that (Kaplan and Meier). p: of a permuted log-rank "
-    "test against the baseline, corrected by Holm's method for this table. Where few seeds solved it, the figures of "
-    "those alone are the better half of a scheme's: they say what it can do, those of all seeds what to expect of it."
+    "counts runs that ended before they solved it as longer than that (Kaplan and Meier). A run that diverged never "
+    "solved it. p: of a permuted log-rank test against the baseline, corrected by Holm's method for this table. Where "
+    "few seeds solved it, the metrics of those alone are a scheme's better half: they say what it can do, those of all "
+    "seeds what to expect of it."
 )
 
 
@@ -37,34 +38,38 @@ def solved_table(comparison: Comparison) -> Table | None:
     columns = ["", "solved", "steps until then", "their median", f"p, {comparison.baseline}"]
     for length in lengths:
         columns += [f"{metric.name} at {length}, all seeds", "those that solved"]
+    end = max(step for group in groups for step in group.of("steps_to_solve").values())
+    times = {group.label: _times(group, end) for group in groups}
+    of_base = times[comparison.baseline]
     p_values = {
-        group.label: log_rank(_times(group), _times(comparison.base))
-        for group in groups
-        if group is not comparison.base and min(len(group.values), len(comparison.base.values)) > 1
+        label: log_rank(of_group, of_base)
+        for label, of_group in times.items()
+        if label != comparison.baseline and min(len(of_group[0]), len(of_base[0])) > 1
     }
     corrected = holm(p_values)
     rows = []
     for group in groups:
         p = p_text(corrected[group.label]) if group.label in corrected else ""
-        row = [group.label, *_solved(group), p]
+        row = [group.label, *_solved(*times[group.label]), p]
         for length in lengths:
             values = group.of(metric.name, length)
             solved = {seed: values[seed] for seed in values if group.of("solved").get(seed)}
-            row += [_mean(values), f"{_mean(solved)} (n = {len(solved)})" if solved else "n/a"]
+            gone = f" ({len(group.diverged)} diverged)" if group.diverged else ""
+            row += [f"{_mean(values)}{gone}", f"{_mean(solved)} (n = {len(solved)})" if solved else "n/a"]
         rows.append(row)
     return Table("Who solves the range", columns, rows, _NOTE, highlight=comparison.baseline, sortable=True)
 
 
-def _times(group: Group) -> tuple[list[float], list[bool]]:
-    """Return the step at which each seed solved the task or ended, and whether it solved it."""
-    seeds = sorted(group.values)
-    steps, solved = group.of("steps_to_solve"), group.of("solved")
-    return [steps[seed] for seed in seeds], [bool(solved[seed]) for seed in seeds]
+def _times(group: Group, end: float) -> tuple[list[float], list[bool]]:
+    """Return the step at which each seed solved the task or ended, and whether it solved it. A seed that diverged would
+    not have solved it up to `end`."""
+    steps = dict.fromkeys(group.diverged, end) | group.of("steps_to_solve")
+    seeds = sorted({*group.values, *group.diverged})
+    return [steps[seed] for seed in seeds], [bool(group.of("solved").get(seed)) for seed in seeds]
 
 
-def _solved(group: Group) -> list[str]:
+def _solved(times: list[float], solved: list[bool]) -> list[str]:
     """Return the cells on how many seeds solved the task, after how many steps, and their median."""
-    times, solved = _times(group)
     found, median = proportion(sum(solved), len(solved)), time_to_solve(times, solved)
     steps = [f"{time:,.0f}" for time, done in sorted(zip(times, solved, strict=True)) if done]
     never = [f"never: {len(solved) - found.count}"] if found.count < len(solved) else []

@@ -127,7 +127,7 @@ def _steps(axes: Axes, task: TaskRuns, styles: Styles) -> None:
     axes.axvspan(1.06 * limit, right, color=_SHADE, zorder=0)
     for row, label in enumerate(labels):
         solved = task.solved_steps(label)
-        unsolved = len(task.runs[label]) - len(solved)
+        unsolved = task.seeds(label) - len(solved)
         heights = row + 0.18 * (np.arange(len(solved)) % 3 - 1)  # so that seeds of one step can be told apart
         crosses = never + 0.018 * limit * (np.arange(unsolved) - (unsolved - 1) / 2)
         dots = {"linestyle": "", "color": styles[label]["color"], "markersize": 5, "alpha": 0.75}

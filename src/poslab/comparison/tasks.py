@@ -4,7 +4,7 @@ All figures are over all seeds; those over the seeds that solved the range stand
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from poslab.metric import Metric
 from poslab.runs.load import Run
@@ -14,10 +14,12 @@ _MOST_LENGTHS = 4  # that tables show; of more, those at one, two and three time
 
 @dataclass(frozen=True)
 class TaskRuns:
-    """Runs on one task, by the label of their group and in the order of the report."""
+    """Finished runs on one task, by the label of their group and in the order of the report. diverged: how many others
+    of each group did."""
 
     name: str
     runs: Mapping[str, Sequence[Run]]
+    diverged: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def first(self) -> Run:
@@ -70,7 +72,11 @@ class TaskRuns:
     def solved(self, labels: Iterable[str] | None = None) -> str:
         """Return how many runs solved the training range, "2 of 3"."""
         among = list(self.runs if labels is None else labels)
-        return f"{sum(len(self.solved_steps(of)) for of in among)} of {sum(len(self.runs[of]) for of in among)}"
+        return f"{sum(len(self.solved_steps(of)) for of in among)} of {sum(map(self.seeds, among))}"
+
+    def seeds(self, label: str) -> int:
+        """Return how many runs a group has, those that diverged too."""
+        return len(self.runs[label]) + self.diverged.get(label, 0)
 
     def median_run(self, label: str, length: int) -> Run:
         """Return the run of the median metric at that length, whose answers represent its group."""
@@ -78,8 +84,10 @@ class TaskRuns:
         return runs[(len(runs) - 1) // 2]
 
 
-def task_runs(title: str, runs: Mapping[str, Sequence[Run]]) -> TaskRuns | None:
+def task_runs(
+    title: str, runs: Mapping[str, Sequence[Run]], diverged: Mapping[str, int] | None = None
+) -> TaskRuns | None:
     """Return runs, by the label of their group, as those of a task; None if they are of a text, or have no metric by
     length."""
-    task = TaskRuns(title, runs)
+    task = TaskRuns(title, runs, diverged or {})
     return task if not task.first.text_path and task.measures else None

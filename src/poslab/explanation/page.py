@@ -116,7 +116,8 @@ def sentences(findings: Findings) -> list[str]:
         )
     if findings.ablations:
         text += [_until(findings.ablations[name], *words) for name, words in _USES.items()]
-        text.append(_moved(findings.ablations["shift"]))
+        if any(findings.ablations["shift"].sizes):  # because a scheme may have no further positions
+            text.append(_moved(findings.ablations["shift"]))
     return text
 
 

@@ -61,6 +61,11 @@ class Difference:
     method: StudentT | TwoCounts | None = None
 
     @property
+    def tested_sd(self) -> float | None:
+        """Return the sd that the test took: no less than half of that which is usual among the groups."""
+        return self.method.error * math.sqrt(self.n) if isinstance(self.method, StudentT) else self.sd
+
+    @property
     def leaning(self) -> float:
         """Return a number below 0 if the group has the lower figures, above 0 if it has the higher ones."""
         return self.outcomes.leaning if any(self.outcomes.diverged) else self.mean or 0.0
