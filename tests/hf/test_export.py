@@ -340,6 +340,19 @@ def test_arguments_of_transformers_are_obeyed_or_refused() -> None:
         model(padded, attention_mask=mask, position_ids=torch.arange(7)[None])
     with pytest.raises(ValueError, match="output_attentions: not an argument of poslab's models"):
         model(text, output_attentions=True)
+    with pytest.raises(ValueError, match="token_type_ids: not an argument of poslab's models"):
+        model(text, token_type_ids=0 * text)
+
+
+def test_gradients_of_accumulated_batches_are_those_of_one() -> None:
+    """The trainer of transformers gives the number of targets, and doesn't divide the losses."""
+    model, texts = with_code("t5").train(), torch.randint(SIZES["vocab_size"], (2, 5))
+    model(texts, labels=texts).loss.backward()
+    (whole,) = (parameter.grad.clone() for parameter in [model.token_embedding.weight])
+    model.zero_grad()
+    for text in texts.split(1):
+        model(text, labels=text, num_items_in_batch=torch.tensor(8)).loss.backward()
+    torch.testing.assert_close(model.token_embedding.weight.grad, whole)
 
 
 @pytest.mark.parametrize("tied", [True, False])

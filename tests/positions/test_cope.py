@@ -4,7 +4,11 @@ import pytest
 import torch
 
 from poslab.attention import scheme_attention
+from poslab.positions import ModelShape
+from poslab.positions.combined import Combined
 from poslab.positions.cope import CoPE
+from poslab.positions.sink import Sink
+from poslab.positions.t5 import T5
 
 
 @pytest.mark.parametrize("max_positions", [4, 16, 200])
@@ -29,3 +33,15 @@ def test_far_keys_count_where_gates_are_closed(closed: float) -> None:
         scheme_attention(CoPE(5), tables, q, k, v, backend=backend) for backend in ("blockwise", "reference")
     )
     assert torch.allclose(blocks, dense, atol=1e-12)
+
+
+def test_gates_are_of_whole_scores_beside_a_bias() -> None:
+    """Of the largest bias attention takes nothing off beside a null score; here one without weight."""
+    scheme = Combined(T5(8, 20), CoPE(5))
+    shape = ModelShape(context_length=30, embed_dim=16, num_layers=1, num_heads=2)
+    tables = {name: torch.randn_like(table).double() for name, table in scheme.tables(shape).items()}
+    q, k, v = torch.randn(3, 2, 2, 30, 8, dtype=torch.float64)
+    alone = scheme_attention(scheme, tables, q, k, v)
+    weightless = dict.fromkeys(["sink"], torch.full((1, 2), -1e4, dtype=torch.float64))
+    assert Sink(scheme).tables(shape).keys() == tables.keys() | weightless.keys()
+    assert torch.allclose(scheme_attention(Sink(scheme), tables | weightless, q, k, v), alone, atol=1e-12)

@@ -13,12 +13,13 @@ from poslab.positions.forgetting import Forgetting
 from poslab.positions.rope import RoPE
 from poslab.positions.shaw import Shaw
 from poslab.positions.stick_breaking import StickBreaking
+from poslab.positions.t5 import T5
 from poslab.positions.xpos import XPos
 
 SHAPE = ModelShape(context_length=300, embed_dim=32, num_layers=1, num_heads=2)
 
 
-@pytest.mark.parametrize("of", [Forgetting(), Forgetting(gate="cable"), Shaw(max_distance=2, values=False)])
+@pytest.mark.parametrize("of", [Forgetting(), Forgetting(gate="cable"), Shaw(max_distance=2, values=False), DAPE(T5())])
 def test_over_addends_that_depend_on_the_tokens(of: PositionScheme) -> None:
     assert_is_the_formula(DAPE(of=of, width=3))
 

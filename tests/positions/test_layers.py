@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from oracles import assert_is_the_formula
 from strong_models import some_tokens, strong_model
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from poslab.positions.base import knows_nothing
 from poslab.positions.canon import Canon
 from poslab.positions.combined import Combined
 from poslab.positions.cope import CoPE
+from poslab.positions.dape import DAPE
 from poslab.positions.fire import FIRE
 from poslab.positions.forgetting import Forgetting
 from poslab.positions.layers import Entry, Layers
@@ -27,6 +29,7 @@ from poslab.positions.rope import RoPE
 from poslab.positions.scaled import Scaled
 from poslab.positions.shaw import Shaw
 from poslab.positions.sink import Sink
+from poslab.positions.stick_breaking import StickBreaking
 from poslab.positions.t5 import T5
 
 SHAPE = ModelShape(context_length=40, embed_dim=24, num_layers=5, num_heads=2)
@@ -153,6 +156,24 @@ def test_what_belongs_to_no_layer_happens_once() -> None:
     assert torch.equal(drawn, Randomized(RoPE(), 90).sample(SHAPE, 9, generator))
     assert scheme.samples_in_evaluation
     assert scheme.mixed_tokens == 3
+
+
+@pytest.mark.parametrize("scheme", [Scaled(NoPE()), StickBreaking()])
+def test_the_formula_of_a_scheme_sees_what_the_window_shows(scheme: PositionScheme) -> None:
+    assert_is_the_formula(pattern(Entry(scheme, 6)))
+
+
+def test_states_of_different_layers_are_not_shared() -> None:
+    pattern(Forgetting(), PaTH()).check(ModelShape(40, 24, 2, 2, head_dim=8))
+    with pytest.raises(SettingError, match=r"^head_dim=8: must be embed_dim / num_heads, because first and second"):
+        Combined(Forgetting(), PaTH()).check(ModelShape(40, 24, 2, 2, head_dim=8))
+
+
+@pytest.mark.parametrize(("scheme", "part"), [(DAPE(), "pairwise"), (Forgetting(gate="cable"), "pairwise"),
+                                              (Forgetting(), "key_bias")])  # fmt: skip
+def test_what_enters_is_what_hooks_return(scheme: PositionScheme, part: str) -> None:
+    parts = GPT(scheme, vocab_size=9, context_length=8, embed_dim=24, num_layers=1, num_heads=2).attention_parts()
+    assert {"pairwise", "key_bias"} & parts[0] == {part}
 
 
 def test_what_can_not_be() -> None:

@@ -224,3 +224,11 @@ def test_what_inference_mode_computes_is_not_trained_with() -> None:
         assert not torch.equal(RoPE().rotate({}, x, own), first)
     RoPE().rotate({}, x, positions).sum().backward()
     assert x.grad is not None
+
+
+@pytest.mark.parametrize(("head_dim", "turning"), [(52, 30), (88, 30), (88, 60), (100, 58), (104, 60)])
+def test_transformers_turns_as_many_channels(head_dim: int, turning: int) -> None:
+    scheme = RoPE(fraction=turning / head_dim)
+    equivalent = scheme.hf_equivalent({}, ModelShape(8, 2 * head_dim, 1, 2))
+    assert equivalent is not None
+    assert int(head_dim * equivalent.settings["rope_parameters"]["partial_rotary_factor"]) == turning

@@ -167,13 +167,22 @@ class SchemeModule(nn.Module):
         """Return what else a page shows of the scheme, by name; `sample` as `PositionScheme.explain` takes it."""
         return self.pos.explain(self.tables, self.shape, sample)
 
+    @torch.no_grad()
+    def _has_key_bias(self, layer: int) -> bool:
+        """Return whether the hook `key_bias` returns one, which may depend on settings, of a single token."""
+        if not self.pos.overrides("key_bias", layer):
+            return False
+        like = next(iter(self.tables.values()))
+        state = self.pos.token_state(self.tables, layer, like.new_zeros(1, 1, self.shape.embed_dim))
+        return state is not None and self.pos.key_bias(self.tables, self.shape, layer, state) is not None
+
     def attention_parts(self) -> list[set[str]]:
         """Return the names of what enters attention over a whole context in each layer; see `attend`."""
         found = []
         for layer, terms in enumerate(self.relative_terms(self.shape.context_length)):
             pairwise = {"pairwise"} if self.pos.overrides("score_mod", layer) else set()
             # Where there is a `key_bias`, `score_mod` is not called.
-            of_tokens = {"key_bias"} if self.pos.overrides("key_bias", layer) else pairwise
+            of_tokens = {"key_bias"} if self._has_key_bias(layer) else pairwise
             window, null = (None, None) if terms is None else (terms.window, terms.null)
             hides = window is not None and window < self.shape.context_length
             found.append(of_tokens | parts_of(terms, window=window if hides else None, null=null))

@@ -34,7 +34,8 @@ class PositionIds:
         if positions.dim() not in (1, 2) or not numbers or not positions.numel() or not positions.min() >= 0:
             form = f"{list(positions.shape)} {positions.dtype}".replace("torch.", "")
             raise SettingError("positions", form, "must be numbers from 0 on, (T,) or (B, T)")
-        positions = positions if positions.is_floating_point() else positions.long()
+        # A copy, because what is computed once per pass would not notice that numpy changes its own memory.
+        positions = positions.clone() if positions.is_floating_point() else positions.to(torch.int64, copy=True)
         return cls(positions, irregular=bool((positions.diff() != 1).any()))
 
     def last(self, count: int) -> PositionIds:

@@ -84,6 +84,7 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         position_ids: Tensor | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **others: Any,
     ) -> CausalLMOutput | tuple[Any, ...]:
         """Return the logits (B, T, V) of input_ids (B, T), and with labels (B, T) the loss of each next token.
@@ -91,11 +92,13 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         attention_mask: (B, T), 0 where a token is padding, at either end of a row. Positions count from a row's first
         real token; logits of padding mean nothing, and the loss leaves it out. position_ids: (1 or B, T), others than
         these; not with padding, unless they count as said. output_hidden_states: also what entered the blocks, each
-        block's output but the last one's, and the normalised last, (B, T, D) each. Raises ValueError for any other
-        mask, and for arguments that would change the result and that it doesn't have. In eval mode, a scheme that draws
-        positions in evaluation draws those of a text once, however long it becomes.
+        block's output but the last one's, and the normalised last, (B, T, D) each. num_items_in_batch: how many targets
+        all batches of a step have, by which the sum of the losses is divided; None: those of this batch. Raises
+        ValueError for any other mask, and for arguments that would change the result and that it doesn't have. In eval
+        mode, a scheme that draws positions in evaluation draws those of a text once, however long it becomes.
         """
-        if ignored := [name for name, value in others.items() if name not in _WITHOUT_EFFECT and value]:
+        unknown = {name: value for name, value in others.items() if name not in _WITHOUT_EFFECT}
+        if ignored := [name for name, value in unknown.items() if value is not None and value is not False]:
             raise ValueError(f"{', '.join(ignored)}: not an argument of poslab's models")
         gpt = self.gpt[0]
         positions = None if self.training else gpt.text_positions(input_ids.shape[1])
@@ -129,14 +132,16 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
                     labels = labels.masked_fill(~follows, -100)
         logits, loss = F.linear(hidden, gpt.head_weight), None
         if labels is not None:
-            loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
+            each, targets = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
+            loss = F.cross_entropy(each, targets, reduction="mean" if num_items_in_batch is None else "sum")
+            loss = loss if num_items_in_batch is None else loss / num_items_in_batch
         all_states = (*states, hidden) if output_hidden_states else None
         out = CausalLMOutput(loss=loss, logits=logits, hidden_states=all_states)
         return out.to_tuple() if return_dict is False else out
 
 
 # Arguments of transformers that the result doesn't depend on: there is no cache.
-_WITHOUT_EFFECT = ("use_cache", "cache_position", "num_items_in_batch")
+_WITHOUT_EFFECT = ("use_cache", "cache_position")
 
 
 @contextmanager

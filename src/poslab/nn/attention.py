@@ -64,6 +64,8 @@ class Attention(nn.Module):
             problem = "mixes what enters attention: give x (B, T, D), what Position.mix returned"
             raise SettingError("x", None, f"{type(scheme).__name__} {problem}")
         queries, keys = q.shape[-2], k.shape[-2]
+        if x is not None and (x.shape[0], x.shape[-2]) != (k.shape[0], keys):
+            raise SettingError("x", list(x.shape), f"must be (B, Tk, D), of all {keys} keys of {k.shape[0]} texts")
         if queries > keys:
             raise SettingError("k", list(k.shape), f"must have the keys of all {queries} queries")
         if offset is not None and offset != keys - queries:

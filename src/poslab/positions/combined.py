@@ -29,6 +29,7 @@ class Composite(PositionScheme):
     """Scheme whose hooks are those of its parts, the schemes among its settings."""
 
     _own: ClassVar[tuple[str, ...]] = ()  # names of tables that are no part's
+    _in_one_layer: ClassVar[bool] = True  # whether all parts act in each layer
 
     @property
     def _parts(self) -> dict[str, PositionScheme]:
@@ -85,7 +86,7 @@ class Composite(PositionScheme):
             except SettingError as error:
                 raise error.prefixed(name) from None
         states = [name for name, part in self._parts.items() if part.overrides("token_state")]
-        if len(states) > 1 and shape.attention_dim != shape.embed_dim:
+        if self._in_one_layer and len(states) > 1 and shape.attention_dim != shape.embed_dim:
             problem = f"must be embed_dim / num_heads, because {' and '.join(states)} share a token's state"
             raise SettingError("head_dim", shape.head_dim, problem)
 

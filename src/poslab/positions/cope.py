@@ -69,8 +69,10 @@ class CoPE(PositionScheme):
         if not tile.causal:
             return _both_ways(tile).clamp(max=last)
         near = len(tile.query_index) + 3 * self.max_positions
+        near = count if torch.compiler.is_compiling() else near  # because a compiler can't ask how far gates reach
+        scores = tile.whole_scores
         while True:
-            gates = tile.scores[..., -near:].sigmoid() * tile.seen[..., -near:]
+            gates = scores[..., -near:].sigmoid() * tile.seen[..., -near:]
             position = _sum_to_the_end(gates)  # what is after the query is hidden
             if near >= count or position[..., 0].min() >= last:
                 return position.clamp(max=last)
@@ -102,6 +104,6 @@ def _sum_to_the_end(gates: Tensor) -> Tensor:
 
 def _both_ways(tile: ScoreTile) -> Tensor:
     """Sum the gates between query and key, both included, whichever comes first, (B, H, m, n)."""
-    gates = tile.scores.sigmoid() * tile.seen
+    gates = tile.whole_scores.sigmoid() * tile.seen
     key, own = torch.arange(gates.shape[-1], device=gates.device), tile.query_index[:, None]
     return _sum_to_the_end(gates * (key <= own)) + (gates * (key >= own)).cumsum(-1) * (key > own)

@@ -74,7 +74,7 @@ class DAPE(Wrapper):
 
     def _scores(self, tables: Tables, layer: int, tile: ScoreTile) -> tuple[Tensor, Tensor]:
         """Return s and s + b, each (B, H, m, n)."""
-        with_terms = dataclasses.replace(tile, scores=(tile.scores + tile.subtracted).to(tile.scores.dtype))
+        with_terms = dataclasses.replace(tile, scores=tile.whole_scores, subtracted=0.0)
         return tile.queries @ tile.keys.mT * tile.scale, super().score_mod(tables, layer, with_terms)
 
     def _added(self, tables: Tables, layer: int, plain: Tensor, biased: Tensor) -> Tensor:

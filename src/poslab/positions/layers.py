@@ -52,6 +52,8 @@ class Layers(Composite):
 
     layers: tuple[Entry, ...] = (Entry(RoPE()), Entry(NoPE()))
 
+    _in_one_layer = False
+
     variants = (
         {"layers": ["t5", {"_target_": "shaw", "window": 7}]},
         {"layers": ["forgetting", {"_target_": "canon", "of": "rope", "window": 20}]},
@@ -176,14 +178,19 @@ class Layers(Composite):
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
         part, own, rank = self._at(text.layer, tables)
-        inner = replace(text, layer=rank, shape=self._shape_at(text.layer, text.shape))
-        score, window = part.reference_score(own, inner, i, j), self._window(text.layer)
+        score, window = part.reference_score(own, self._inner(text, rank), i, j), self._window(text.layer)
         return score if window is None or abs(i - j) < window else score - math.inf  # tokens, whatever their positions
 
     def reference_null(self, tables: Tables, text: HeadInputs, i: int) -> Tensor | None:
         part, own, rank = self._at(text.layer, tables)
-        inner = replace(text, layer=rank, shape=self._shape_at(text.layer, text.shape))
-        return part.reference_null(own, inner, i)
+        return part.reference_null(own, self._inner(text, rank), i)
+
+    def _inner(self, text: HeadInputs, rank: int) -> HeadInputs:
+        """Return the inputs as the layer's scheme has them, which is that of so many layers."""
+        window, seen = self._window(text.layer), text.seen
+        if window is not None:
+            seen = [[is_seen and abs(i - j) < window for j, is_seen in enumerate(of)] for i, of in enumerate(seen)]
+        return replace(text, layer=rank, shape=self._shape_at(text.layer, text.shape), seen=seen)
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         found: dict[str, Explanation] = {}

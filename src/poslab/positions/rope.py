@@ -154,7 +154,9 @@ class RoPE(PositionScheme):
         if self.scaling == "llama3":
             fast, slow = FAST_AND_SLOW[self.scaling]
             rotation |= {"low_freq_factor": slow, "high_freq_factor": fast}
-        share = self._turning(shape.head_dim) / shape.head_dim
+        turning = self._turning(shape.head_dim)
+        share = turning / shape.head_dim
+        share = share if int(shape.head_dim * share) == turning else math.nextafter(share, 1)  # as transformers rounds
         return HFEquivalent("gpt_neox", {"rope_parameters": rotation | {"partial_rotary_factor": share}})
 
     def _turning(self, head_dim: int) -> int:

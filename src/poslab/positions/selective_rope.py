@@ -50,6 +50,8 @@ class SelectiveRoPE(PositionScheme):
         if shape.head_dim % 2:
             problem = f"makes heads of {shape.head_dim} channels, but pairs turn"
             raise SettingError("num_heads", shape.num_heads, problem)
+        if shape.embed_dim % shape.num_heads:
+            raise SettingError("num_heads", shape.num_heads, f"must divide embed_dim={shape.embed_dim}")
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         heads, width, rank = shape.num_heads, shape.embed_dim, self.rank

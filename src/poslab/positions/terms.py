@@ -110,3 +110,9 @@ class ScoreTile:
     first_query: int = 0  # the first of query_index
     first_key: int = 0  # which of all keys is the first of the n
     has_null: bool = False  # beside a null score, a number added to all scores of a query counts
+
+    @property
+    def whole_scores(self) -> Tensor:
+        """Scores with what was subtracted, (B, H, m, n)."""
+        nothing = not isinstance(self.subtracted, Tensor) and not self.subtracted
+        return self.scores if nothing else (self.scores + self.subtracted).to(self.scores.dtype)

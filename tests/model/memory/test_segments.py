@@ -1,5 +1,6 @@
 """Memory beyond the window: a text read segment by segment is the formula, for every scheme that can be far away."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,13 +9,14 @@ import torch
 from common import SCHEMES, SOUND, VARIANTS, compose_config, make_scheme
 from foreign_schemes import TurnedByTokens
 from strong_models import some_tokens
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from poslab import GPT
 from poslab.contract.parts import has_formula
 from poslab.errors import SettingError
-from poslab.model.memory import Memory, MemoryGPT, Retrieval
+from poslab.model.memory import Memory, MemoryGPT, Retrieval, with_memory
+from poslab.model.mlp import ReLU2, SwiGLU
 from poslab.positions import HeadInputs, ModelShape, PositionScheme
 from poslab.positions.layers import Entry, Layers
 from poslab.positions.nope import NoPE
@@ -286,3 +288,19 @@ def test_a_memory_of_other_rows_is_refused() -> None:
     model = strong_model("t5")
     with pytest.raises(SettingError, match=r"^memory=3 rows: must be of the 2 texts that are read"):
         model.hidden_with_memory(some_tokens(2, SEGMENT), model.empty_memory(3))
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"window": 2},
+        {"norm": partial(nn.RMSNorm, eps=1e-2), "mlp": SwiGLU, "qk_norm": "rms", "biases": False, "tied": False},
+        {"num_kv_heads": 1, "gate": "head", "mlp": ReLU2, "head_dim": 5},
+    ],
+)
+def test_a_model_with_memory_added_has_the_block_of_the_model(block: dict[str, Any]) -> None:
+    model = strong_models.strong_model("alibi", GPT, **SIZES | {"context_length": 9} | block).eval()
+    tokens = some_tokens(2, 9)
+    remembering = with_memory(model, 0)
+    found = remembering.hidden_in_segments(tokens)[0] @ remembering.head_weight.T
+    torch.testing.assert_close(found, model(tokens))

@@ -187,9 +187,11 @@ def with_memory(model: GPT, memory_length: int) -> MemoryGPT:
     sizes = asdict(model.shape)
     del sizes["token_std"]  # of the start alone
     retrieval = model.retrieval if isinstance(model, MemoryGPT) else None
-    sizes["vocab_size"] = model.token_embedding.num_embeddings
+    sizes |= {"vocab_size": model.token_embedding.num_embeddings, "window": model.window, "tied": model.head is None}
+    attention: Any = model.blocks[0].attention
+    sizes["biases"] = attention.project.bias is not None
     with torch.device("meta"):
-        other = MemoryGPT(model.pos, memory_length=memory_length, retrieval=retrieval, **sizes)
+        other = MemoryGPT(model.pos, memory_length=memory_length, retrieval=retrieval, **sizes, **vars(model.form))
     other.load_state_dict(model.state_dict(), assign=True)
     other.seed = model.seed
     return other.eval()
