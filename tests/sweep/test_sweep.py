@@ -299,6 +299,16 @@ def test_failures_stop_no_other_job(sweep: Sweep, tmp_path: Path, monkeypatch: p
     assert json.loads((finished / "summary.json").read_text())["data"] == "good.txt"
 
 
+def test_a_target_that_is_missed_is_a_failure(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_module, "_run_alone", in_this_process)
+    for again in (False, True):
+        code, output, _ = sweep("pos=nope", "target_loss=1e-6", "trainer.max_steps=1")
+        (line,) = table(output).values()
+        assert code == 1
+        assert "target_loss=1e-06: not reached in 1 steps" in line
+        assert ("was finished before" in line) == again
+
+
 def test_a_line_a_minute(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each look takes a minute, of which there are many while the job runs."""
     monkeypatch.setattr("poslab.sweep.sweep.Minute.is_over", lambda minute: True)

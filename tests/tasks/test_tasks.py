@@ -361,6 +361,7 @@ def test_coupled_digits_share_a_position() -> None:
         (lambda: DistantRecall(keys=3, **LENGTHS), "keys=3: facts=4 need as many different keys"),
         (lambda: DistantRecall(facts=1, lead=-1, **LENGTHS), "lead=-1: must be at least 0"),
         (lambda: Counter(increments=-1.0, **LENGTHS), "increments=-1: must be at least 0"),
+        (lambda: Counter(passes=0, sets=0, increments=0, **LENGTHS), "passes=0: is 0, as sets and increments are"),
         (lambda: Addition(coupled=True, positions=14, **LENGTHS), "positions=14: sums of 12 digits need at least 15"),
     ],
 )

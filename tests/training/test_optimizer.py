@@ -112,6 +112,21 @@ def test_muon_goes_on_from_a_checkpoint_to_the_bit() -> None:
         assert torch.equal(parameter, halves[1].get_parameter(name)), name
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_a_state_is_loaded_in_its_own_precision(dtype: torch.dtype) -> None:
+    config = compose_config("optim=nadam")
+    models = [model_of("t5").to(dtype) for _ in range(2)]
+    first, second = (make_optimizer(model, config.optim, config.optimizer, fused=False) for model in models)
+    for _ in range(3):
+        models[0](torch.arange(32)[None]).float().logsumexp(-1).sum().backward()
+        first.step()
+    second.load_state_dict(first.state_dict())
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        for name, value in first.state[one].items():
+            assert torch.equal(value, second.state[other][name]), name
+            assert value.dtype == second.state[other][name].dtype, name
+
+
 @pytest.mark.parametrize(
     ("settings", "fused"),
     [(["optim=adamw"], True), (["optim=nadam"], None), (["optim=adamw", "optim.fused=false"], False)],

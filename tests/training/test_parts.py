@@ -79,6 +79,9 @@ def test_what_is_refused_by_its_name(typed: str, problem: str) -> None:
     assert problem in str(refusal.value)
 
 
+STOPS = "callbacks.a._target_=pytorch_lightning.callbacks.EarlyStopping callbacks.a.monitor=val/loss"
+
+
 @pytest.mark.parametrize(
     ("typed", "problem"),
     [
@@ -89,6 +92,10 @@ def test_what_is_refused_by_its_name(typed: str, problem: str) -> None:
         ("schedule._target_=brought.Noise", "must have instances that are called with (step, total_steps)"),
         ("callbacks.a._target_=brought.Noise callbacks.b._target_=brought.Noise", "saves its state as Noise"),
         ("callbacks.a._target_=pytorch_lightning.callbacks.Timer callbacks.a.duration=x", "callbacks.a=pytorch_l"),
+        (
+            f"early_stopping_patience=2 {STOPS}",
+            "another callback saves its state as EarlyStopping{'monitor': 'val/loss'",
+        ),
     ],
 )
 def test_what_a_class_refuses_before_anything_is_written(typed: str, problem: str, tmp_path: Path) -> None:
@@ -96,6 +103,11 @@ def test_what_a_class_refuses_before_anything_is_written(typed: str, problem: st
         train(compose_config(*SMOKE, *typed.split(), f"run_dir={tmp_path / 'run'}"))
     assert problem in str(refusal.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_patience_of_nothing_stops_at_the_first_validation_that_is_no_better(tmp_path: Path) -> None:
+    settings = [*SMOKE, *STOPS.split(), "callbacks.a.patience=0", "optim.learning_rate=0", "trainer.max_epochs=4"]
+    assert train(compose_config(*settings, f"run_dir={tmp_path / 'run'}")).epochs == 2
 
 
 def test_parts_of_a_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

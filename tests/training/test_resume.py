@@ -16,7 +16,7 @@ import torch
 import yaml
 from common import ENDLESS, FULL_CAMPAIGN, REPOSITORY, RICHEST, compose_config
 from processes import without_pictures
-from pytorch_lightning import Callback
+from pytorch_lightning import Callback, Trainer
 from runs_to_compare import runs_by_group
 from runs_to_evaluate import Malicious
 from runs_to_resume import TINY, TINY_TASK, assert_same_run, content_of, logged, resume
@@ -33,6 +33,7 @@ from poslab.runs.initial import initial_fields
 from poslab.runs.load import read_runs
 from poslab.runs.plan import keys_of
 from poslab.signals import Interrupted
+from poslab.training.run_ends import Limits
 from poslab.training.train import make_trainer, train
 
 HOOKS = (
@@ -172,6 +173,40 @@ def test_cut_off_between_checkpoints(
     assert_same_run(cut, whole)
     assert ("val_retrieval/gate_head_1" in logged(whole)) == (data is MEMORY)
     assert ("val_position_error/layer_0" in logged(whole)) == ("evaluation.probes=true" in data)
+
+
+def test_a_run_that_stops_within_accumulated_gradients_loses_nothing_of_its_epoch(tmp_path: Path) -> None:
+    """Three steps of two, two and one of five batches."""
+    run = tmp_path / "run"
+
+    def stop(self: Limits, trainer: Trainer, *_: Any) -> None:
+        trainer.should_stop |= trainer.fit_loop.total_batch_idx == 7  # the third batch of the second epoch
+
+    with mock.patch.object(Limits, "on_train_batch_end", stop):
+        train_in(run, *TINY, "trainer.accumulate_grad_batches=2")
+    assert content_of(run)["state"]["step"] == 4
+    found = resume(run, "trainer.max_epochs=3")
+    assert (found["steps"], found["epochs"]) == (9, 3)
+
+
+def test_checkpoints_of_a_callback_are_beside_those_of_the_run(tmp_path: Path) -> None:
+    given = ["callbacks.a._target_=pytorch_lightning.callbacks.ModelCheckpoint", "callbacks.a.every_n_train_steps=1"]
+    cut_off(7, train_in, tmp_path / "run", *TINY, *given)
+    assert content_of(tmp_path / "run")["state"]["step"] == 2
+
+
+def test_a_run_that_early_stopping_has_ended_is_not_extended(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train_in(run, *TINY, *CASES["early stopping"])
+    before = tree(run)
+    with pytest.raises(UserError, match=r"early stopping has ended it after 10 steps$"):
+        resume(run, "trainer.max_epochs=8")
+    assert tree(run) == before
+
+
+def test_an_option_of_a_group_does_not_change_the_length(run_folder: Path) -> None:
+    with pytest.raises(UserError, match="it is finished, after"):
+        resume(run_folder, "trainer=auto", *(s for s in TINY if s.startswith("trainer.limit") or "log_every" in s))
 
 
 def test_parts_of_a_user_are_cut_off_and_resume(trained: Callable[..., Path], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from common import ALIBI, FULL_CAMPAIGN, REPOSITORY, RICHEST, SMOKE, SOUND, comp
 from matplotlib.figure import Figure
 from processes import grown_by, measured_training, run_process
 from runs_to_compare import runs_by_group
-from runs_to_resume import assert_same_weights, content_of, resume
+from runs_to_resume import assert_same_weights, content_of, logged, resume
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
@@ -359,3 +359,12 @@ def test_a_run_whose_only_validation_is_its_last_step_says_so(
     warned = capsys.readouterr().err
     assert ("warning: the only validation is after the last step" in warned) == bool(advice)
     assert advice in warned
+
+
+def test_a_run_without_a_validation_says_so_and_logs_its_last_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    length = ("trainer.max_epochs=2", "trainer.limit_train_batches=3", "sample.new_tokens=0", "trainer.max_steps=5")
+    run(tmp_path / "run", *length, "trainer.check_val_every_n_epoch=3", "trainer.log_every_n_steps=50")
+    assert "warning: nothing is validated, because the run has 2 epochs" in capsys.readouterr().err
+    assert 4 in [step for step, _ in logged(tmp_path / "run")["train/loss"]]

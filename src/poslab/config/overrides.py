@@ -66,7 +66,7 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     given = given_settings(arguments)
     message = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: not of the form option=value; quote values with special characters"
+        return f"{unquoted(str(error.override))}: not of the form option=value; quote values with special characters"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.partition("/")
         inner = error.missing_cfg_file.rpartition("/")

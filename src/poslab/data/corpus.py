@@ -82,7 +82,7 @@ def reading(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def corpus_of(config: DataConfig) -> Corpus:
     """Return the text of a run. Raises as `load_corpus` does, by the names of settings on the command line."""
-    cache_dir = Path(config.cache_dir) if config.cache_dir else default_cache_dir()
+    cache_dir = Path(config.cache_dir).expanduser() if config.cache_dir else default_cache_dir()
     split = Split(config.validation_share, config.test_share)
     try:
         tokenizer = load_tokenizer(config.encoding)

@@ -140,7 +140,9 @@ class Position(nn.Module):
         q_positions, k_positions = (p.to(self._place.device) for p in (q_positions, k_positions))
         (first_q, last_q), (first_k, last_k) = (map(int, p.aminmax()) for p in (q_positions, k_positions))
         self.check_length(max(last_q, last_k) + 1)
-        if any(p.is_floating_point() for p in (q_positions, k_positions)) and not knows_fractions(self.scheme, self.shape):
+        if any(p.is_floating_point() for p in (q_positions, k_positions)) and not knows_fractions(
+            self.scheme, self.shape
+        ):
             raise SettingError("positions", "of floating point", "must be whole numbers: it has tables by distance")
         distances = range(first_q - last_k - 1, last_q - first_k + 2)  # one more each, because of fractions
         return self._bias(q_positions, k_positions, distances, causal, layer, dtype)

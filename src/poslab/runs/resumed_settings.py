@@ -101,6 +101,7 @@ def _merge(own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str])
     Raises SettingError for an override that stands for several settings, or for the run's folder.
     """
     merged, given = copy.deepcopy(own), given_of(overrides)
+    lengths = {name: value for name, value in flat(own).items() if role_of(name) is Role.LENGTH}
     for key, _, text in (override.lstrip("+~").partition("=") for override in overrides):
         if key in ("experiment", "debug"):
             raise SettingError(key, text, "can't be given with resume, a run keeps its settings; give single ones")
@@ -110,7 +111,10 @@ def _merge(own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str])
             merged["pos"] = chosen(typed["pos"], given)
         elif key != "resume" and not key.startswith("pos."):
             group, _, name = key.rpartition(".")  # one setting, or a whole group
-            part_of(merged, group)[name] = part_of(typed, group).get(name)
+            part_of(merged, group)[name] = copy.deepcopy(part_of(typed, group).get(name))
+            for length in lengths.keys() - given_settings(overrides).keys():
+                if length.startswith(f"{key}."):  # because an option of a group doesn't change the run's length
+                    part_of(merged, key)[length.rpartition(".")[2]] = lengths[length]
     if given:
         merged["pos"] = node_of(parse_scheme(with_settings(merged["pos"], given)))
     return merged

@@ -147,7 +147,8 @@ def _conclude(jobs: list[Job], folder: Path) -> bool:
     print(f"runs     {folder}\ncurves   {shlex.join(['tensorboard', '--logdir', str(folder)])}")
     print(f"compare  {command_line('compare', f'runs={folder}')}")
     asked, met = ({value for job in some for value in job.overrides} for some in (jobs, possible))
-    return asked == met and all(job.finished or job.impossible for job in jobs)
+    succeeded = [job.impossible or (job.finished and not JobFiles(job.folder).failure) for job in jobs]
+    return asked == met and all(succeeded)
 
 
 def _result(job: Job) -> tuple[str, str, str]:
@@ -159,6 +160,8 @@ def _result(job: Job) -> tuple[str, str, str]:
         if not job.trained:
             return "failed" if files.failure else "unfinished", "", reason
         notes.append(f"not evaluated at {', '.join(map(str, job.unmeasured))}: {reason}")
+    elif failure := JobFiles(job.folder).failure:  # of a run that is finished, such as a target that was missed
+        notes.append(failure)
     note = "; ".join(notes)
     try:
         summary = Summary.read(RunFolder(job.folder).summary)

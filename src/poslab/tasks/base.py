@@ -53,7 +53,7 @@ class Task:
     max_length: int
     test_lengths: list[int]
     batch_size: int = 64
-    validate_every: int = 250  # steps; they are one epoch
+    validate_every: int = 250  # batches; they are one epoch
 
     def __post_init__(self) -> None:
         for setting in fields(self):

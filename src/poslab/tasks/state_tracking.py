@@ -82,6 +82,8 @@ class Counter(Task):
         super().__post_init__()
         require_at_least(1, variables=self.variables, highest=self.highest)
         require_at_least(0, passes=self.passes, sets=self.sets, increments=self.increments)
+        if not self.passes + self.sets + self.increments > 0:
+            raise SettingError("passes", self.passes, "is 0, as sets and increments are: one must be above")
 
     @property
     def symbols(self) -> tuple[str, ...]:

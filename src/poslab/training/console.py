@@ -107,6 +107,10 @@ class ValidationLines(Callback):
         first = (epochs - 1) * in_epoch + math.ceil(trainer.val_check_batch / each)
         if module.state.validations or first < steps:
             return
+        if epochs > (trainer.max_epochs or -1) > 0:
+            problem = f"nothing is validated, because the run has {trainer.max_epochs} epochs"
+            print(f"warning: {problem}; trainer.check_val_every_n_epoch=1 validates each", file=sys.stderr)
+            return
         patience = module.config.settings.early_stopping_patience
         stops = "" if patience is None else f" and early_stopping_patience={patience} stops nothing"
         often = f"trainer.val_check_interval={max(1, min(steps, in_epoch) * each // 4)}"

@@ -24,7 +24,32 @@ def make_optimizer(model: GPT, config: OptimConfig, node: Node, fused: bool) -> 
     its settings.
     """
     more = {"fused": fused} if takes(node, "fused") and "fused" not in node else {}
-    return part(node, "optim")(parameter_groups(model, config), lr=config.learning_rate, **more)
+    optimizer: torch.optim.Optimizer = part(node, "optim")(
+        parameter_groups(model, config), lr=config.learning_rate, **more
+    )
+    _load_as_saved(optimizer)
+    return optimizer
+
+
+def _load_as_saved(optimizer: torch.optim.Optimizer) -> None:
+    """Keep the dtypes of a state that is loaded: torch rounds all but `step` to the parameter's, also products that
+    NAdam keeps in float32."""
+    saved: dict[int, dict[str, Any]] = {}
+
+    def before(_: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        saved.update(state["state"])
+
+    def after(_: torch.optim.Optimizer) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        for number, of_parameter in saved.items():
+            loaded = optimizer.state[parameters[number]]
+            for name, value in of_parameter.items():
+                if isinstance(value, Tensor) and value.dtype != loaded[name].dtype:
+                    loaded[name] = value.to(loaded[name].device)
+        saved.clear()
+
+    optimizer.register_load_state_dict_pre_hook(before)
+    optimizer.register_load_state_dict_post_hook(after)
 
 
 def parameter_groups(model: GPT, config: OptimConfig) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from poslab.runs.folder import RunFolder
 from poslab.runs.initial import initial_fields
 from poslab.signals import Interrupted
 from poslab.training.data import DataModule
+from poslab.training.resume_points import has_stopped
 from poslab.training.state import RunState, rewind_events
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -156,6 +157,8 @@ def _from_checkpoint(
         raise SettingError("init_from", given, "the run began with other weights")
     _check_not_shortened(state, config, own)
     _check_not_finished(folder, state, config, own)
+    if folder.finished and any(has_stopped(of) for of in content.get("callbacks", {}).values() if "wait_count" in of):
+        raise SettingError("resume", folder, f"early stopping has ended it after {state.step} steps")
     notes = notes + _code_notes(folder, config, about, state.step)
     provenance = {name: own[name] for name in PROVENANCE_FIELDS if name in own}
     provenance["extended"] = _extended(own, config, state.step)

@@ -7,6 +7,7 @@ an epoch follows is saved there.
 
 import hashlib
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from poslab.errors import RunStopped, first_line
 from poslab.runs.checkpoint_files import SAFETENSORS, save_weights
 from poslab.runs.folder import RunFolder
 from poslab.signals import Interrupted, StopRequest
-from poslab.training.loggers import writer_of
 from poslab.training.module import language_model_of
 
 
@@ -67,38 +67,40 @@ class ResumePoints(Checkpoint):
         self.folder = folder
         self.every, self.asks_every = every, asks_every
         self.stop = stop
+        self.saved = 0  # at which step; others may save checkpoints, too
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         language_model_of(pl_module).state.clock.start()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         module = language_model_of(pl_module)
+        self.saved = module.state.step
         if module.state.random:
             restore_random_states(module.state.random)
         if trainer.global_rank:  # each process drops out other activations
             named = f"{module.config.settings.seed} {trainer.global_step} {trainer.global_rank}"
             torch.manual_seed(int.from_bytes(hashlib.sha256(named.encode()).digest()[:4]))
         # The rest changes nothing but in a run that resumes.
-        trainer.should_stop |= any(early.wait_count >= early.patience for early in trainer.early_stopping_callbacks)
+        trainer.should_stop |= any(map(has_stopped, map(vars, trainer.early_stopping_callbacks)))
         _follow_the_schedule(trainer)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_index: int
     ) -> None:
         step, loop = trainer.global_step, trainer.fit_loop.epoch_loop
-        if loop.batch_progress.is_last_batch or (batch_index + 1) % trainer.accumulate_grad_batches:
+        if loop.batch_progress.is_last_batch or not _between_steps(trainer):
             return
-        due = self.every is not None and step % self.every == 0 and step != language_model_of(pl_module).state.step
+        due = self.every is not None and step % self.every == 0 and step != self.saved
         if (due or self._asked_to_stop(trainer)) and not _validation_follows(trainer):
             self._save(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        done: Any = trainer.fit_loop.epoch_loop.batch_progress
-        if done.is_last_batch or done.current.processed % trainer.accumulate_grad_batches == 0:
+        if _between_steps(trainer):
             self._save(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if language_model_of(pl_module).state.step != trainer.global_step:
+        # A run that ends within an accumulation resumes from the step before, or its epoch would count as finished.
+        if self.saved != trainer.global_step and (_between_steps(trainer) or not self.folder.has_checkpoint):
             self._save(trainer)
 
     def _asked_to_stop(self, trainer: Trainer) -> bool:
@@ -108,9 +110,10 @@ class ResumePoints(Checkpoint):
         return bool(trainer.strategy.reduce_boolean_decision(self.stop.number is not None, all=False))
 
     def _save(self, trainer: Trainer) -> None:
-        if writer := writer_of(trainer):
-            writer.flush()
+        for logger in trainer.loggers:
+            logger.save()  # or a kill would lose what it still holds
         trainer.save_checkpoint(self.folder.last)
+        self.saved = trainer.global_step
         if self._asked_to_stop(trainer):
             raise Interrupted(self.stop.number or 15, f"interrupted after step {trainer.global_step}, which is saved")
 
@@ -122,6 +125,17 @@ class ResumePoints(Checkpoint):
         state.threads = torch.get_num_threads()
         state.random = random_states()
         state.events = {path.name: path.stat().st_size for path in self.folder.events}
+
+
+def has_stopped(early_stopping: Mapping[str, Any]) -> bool:
+    """Return whether an EarlyStopping, given by its state, has ended a run."""
+    return bool(early_stopping["wait_count"] >= max(1, early_stopping["patience"]))
+
+
+def _between_steps(trainer: Trainer) -> bool:
+    """Return whether no gradients are kept for a step with later batches."""
+    done: Any = trainer.fit_loop.epoch_loop.batch_progress
+    return bool(done.is_last_batch or done.current.processed % trainer.accumulate_grad_batches == 0)
 
 
 def _validation_follows(trainer: Trainer) -> bool:

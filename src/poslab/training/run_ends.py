@@ -86,5 +86,6 @@ def _stopped(pl_module: LightningModule, step: int, what: str) -> Diverged:
     advice = [f"a smaller optim.learning_rate than {config.optim.learning_rate:g}"]
     advice += ["trainer.gradient_clip_val=1.0"] if not config.trainer.gradient_clip_val else []
     advice += ["trainer.precision=32-true"] if not config.trainer.precision.startswith(("32", "64")) else []
-    tips = f"Try, in a new run, {', or '.join(advice)}; debug=overfit shows whether it can learn"
+    overfit = "; debug=overfit shows whether it can learn" if config.text_path else ""  # which is for texts
+    tips = f"Try, in a new run, {', or '.join(advice)}{overfit}"
     return Diverged(f"step {step}: the {what}; {kept}. {tips}")

@@ -53,7 +53,7 @@ def train(config: TrainConfig) -> Summary:
         # Parts may refuse their settings, so they are made once before anything is written.
         module.make_optimizer()
         make_schedule(config.schedule)
-        callbacks = make_callbacks(config.callbacks)
+        callbacks = make_callbacks(config.callbacks, config.settings)
         if earlier.folder is not None:
             folder = earlier.rewind(data)
         else:

@@ -17,7 +17,7 @@ from pytorch_lightning.strategies import StrategyRegistry
 
 from poslab.config.nodes import TARGET
 from poslab.config.parts import Node, part, takes
-from poslab.config.schema import TrainerConfig
+from poslab.config.schema import Settings, TrainerConfig
 from poslab.config.train import TrainConfig
 from poslab.errors import SettingError, UserError, first_line, suggestion
 from poslab.metric import LOSS
@@ -64,10 +64,11 @@ def make_trainer(
     return trainer
 
 
-def make_callbacks(nodes: Mapping[str, Node]) -> list[Callback]:
+def make_callbacks(nodes: Mapping[str, Node], settings: Settings) -> list[Callback]:
     """Make the callbacks that the user brings. Raises SettingError where one refuses its settings, or two have a state
     of one name."""
-    callbacks: dict[str, Callback] = {}
+    own = {callback.state_key: callback for callback in _early_stopping(settings)}
+    callbacks: dict[str, Callback] = {**own}
     for name, node in nodes.items():
         made = part(node, f"callbacks.{name}")()
         saves = type(made).state_dict is not Callback.state_dict
@@ -75,23 +76,29 @@ def make_callbacks(nodes: Mapping[str, Node]) -> list[Callback]:
             problem = f"another callback saves its state as {made.state_key}; a property state_key names it otherwise"
             raise SettingError(f"callbacks.{name}", node[TARGET], problem)
         callbacks[made.state_key if saves else name] = made
-    return list(callbacks.values())
+    return [callback for key, callback in callbacks.items() if key not in own]
+
+
+def _early_stopping(settings: Settings) -> list[Callback]:
+    if settings.early_stopping_patience is None:
+        return []
+    # At validations, so that what is saved after one knows of it.
+    watched, mode = ("val/loss", "min") if settings.monitor == LOSS else (IMPROVEMENTS, "max")
+    patience = settings.early_stopping_patience
+    return [EarlyStopping(watched, mode=mode, patience=patience, check_on_train_epoch_end=False)]
 
 
 def _callbacks(
     config: TrainConfig, data: DataModule, folder: RunFolder, stop: StopRequest, brought: Sequence[Callback]
 ) -> list[Callback]:
     settings, every = config.settings, config.trainer.log_every_n_steps
-    callbacks = [FiniteLoss(every), TrainingFigures(every), ValidationLines(), HyperParameters()]
+    limits = Limits(config.trainer.max_steps, settings.target_loss)  # first, because the last step is logged
+    callbacks = [FiniteLoss(every), limits, TrainingFigures(every), ValidationLines(), HyperParameters()]
     if not config.trainer.strategy.startswith("fsdp"):  # whose weights are whole in no process
         callbacks += [SampleText(), Pictures()]
-    callbacks += [Limits(config.trainer.max_steps, settings.target_loss), *data.callbacks()]
+    callbacks += data.callbacks()
     callbacks += [ProbeFigures()] if config.evaluation.probes else []
-    if settings.early_stopping_patience is not None:
-        # At validations, so that what is saved after one knows of it.
-        watched, mode = ("val/loss", "min") if settings.monitor == LOSS else (IMPROVEMENTS, "max")
-        patience = settings.early_stopping_patience
-        callbacks.append(EarlyStopping(watched, mode=mode, patience=patience, check_on_train_epoch_end=False))
+    callbacks += _early_stopping(settings)
     return [
         *callbacks,
         *brought,
