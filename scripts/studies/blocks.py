@@ -22,9 +22,9 @@ _METRICS = ("last_loss", "test loss", "best validation loss")  # that are publis
 
 
 def read_results(file: Path) -> pd.DataFrame:
-    """Return the rows of whole texts in what a comparison has written, with their block and rate."""
+    """Return the rows of trained runs on whole texts in what a comparison has written, with their block and rate."""
     rows = pd.read_csv(file, dtype={"model.qk_norm": str, "interleaved": str})
-    rows = rows[rows["stretch"].isna() & rows["seed"].notna()]
+    rows = rows[rows["stretch"].isna() & rows["status"].isin(["finished", "diverged"])]
     block = rows["model"].where(rows["model"] != "mini", "gpt2")
     for column, usual in (("model.qk_norm", "none"), ("optim", "adamw")):
         if column in rows:  # of one text there are two blocks only
