@@ -1,5 +1,6 @@
 """Reading with a cache is reading: for every scheme, the logits are those of the full pass, however the text comes."""
 
+import numpy as np
 import pytest
 import torch
 from common import SCHEMES, VARIANTS, make_scheme
@@ -100,3 +101,11 @@ def test_embeddings_by_the_ids_of_a_text_so_far() -> None:
     cache = remembering.new_cache()
     by_cache = [remembering.hidden(part, cache) for part in rows.split([4, 1, 3, 6], dim=1)]
     assert close(torch.cat(by_cache, dim=1), remembering.hidden_in_segments(rows)[0])
+
+
+def test_positions_of_numpy_may_change_between_passes() -> None:
+    model, tokens, numbers = strong_model("rope"), some_tokens(1, 4), np.arange(4)
+    given = torch.from_numpy(numbers)
+    model(tokens, positions=given)
+    numbers *= 2
+    assert torch.equal(model(tokens, positions=given), model(tokens, positions=given.clone()))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from paired_figures import by_seed, differences
 from tables import compared, losses, rows
 
-from seedstats.answers import lost_sentence, reference_caveats, summary
+from seedstats.answers import findings, lost_sentence, reference_caveats, summary
 from seedstats.finding import AllAlike, Equal, Incomplete, finding, p_text
 from seedstats.metric import Metric
 from seedstats.other_text import text_condition
@@ -273,3 +273,14 @@ def test_a_claim_says_for_which_text_it_holds(over_text: Difference, said: str) 
     """What is shown for other text in the other direction is not shown."""
     group = compared(rows(losses(absolute=0.0))).base
     assert text_condition(group, group, BETTER, over_text) == said
+
+
+def test_a_plan_takes_the_sd_that_was_tested() -> None:
+    """Of three seeds, two names that are nearly alike by chance, among others that are not."""
+    noise = np.random.default_rng(0).normal(0, 0.2, (3, 3))
+    of = {"a": list(noise[0]), "b": list(noise[0] + [0.021, 0.019, 0.022]), "c": list(noise[1]), "d": list(noise[2])}
+    one = compared(rows(of), baseline="a", effect=0.02)
+    difference = one.differences["b"]
+    assert difference.tested_sd > 10 * difference.sd
+    (found,) = (text for text in findings(one) if "between b and a" in text)
+    assert "To show a difference of 0.02, plan with" in found

@@ -92,7 +92,7 @@ class KeyValueCache:
             needed = range(min(self.length + count, *limits) if limits else self.length + count)
             if needed.stop > self._distances.stop:
                 needed = range(min(2 * needed.stop, *limits) if limits else 2 * needed.stop)
-        if not self._terms or needed.stop > self._distances.stop or needed.start < self._distances.start:
+        if needed.stop > self._distances.stop or needed.start < self._distances.start:
             self._distances = needed
             self._terms = make_terms(needed)
         return self._terms
