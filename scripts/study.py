@@ -1,8 +1,8 @@
 """Make what a study's page says from the study's tables alone.
 
-    python scripts/study.py                               scheme-or-recipe: tests of its hypotheses, and its figures
-    python scripts/study.py blocks                        blocks: its learning rates, and its figure
-    python scripts/study.py blocks runs REPORT/results.csv        the same, after adding what a comparison has written
+    python scripts/study.py                            scheme-or-recipe: tests of its hypotheses, and its figures
+    python scripts/study.py blocks                     blocks: its learning rates, and its figure
+    python scripts/study.py blocks runs results.csv    the same, after adding what a comparison has written
 
 Of hypotheses it prints the parts (limits of 99.2 %, p-values not corrected), the verdicts on them (p by Holm's method)
 and what is described beside them.

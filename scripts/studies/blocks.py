@@ -6,6 +6,7 @@ rate with which a run diverged counts as infinitely bad.
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -71,7 +72,7 @@ def figure(table: pd.DataFrame) -> Figure:
         of = found.loc[data].reindex(columns=BLOCKS).dropna(axis=1)
         means = of.groupby("name").mean()
         for scheme in means.index[means.iloc[:, -1].argsort()].intersection([*COLOURS], sort=False):
-            style = {"color": COLOURS[scheme], "clip_on": False}
+            style: dict[str, Any] = {"color": COLOURS[scheme], "clip_on": False}
             axes.plot(of.columns, means.loc[scheme], lw=2, **style)
             axes.plot(of.columns, of.loc[scheme].T, ".", ms=4, alpha=0.5, **style)
             last = max(means.loc[scheme].iloc[-1], last + np.ptp(of) / 18)  # so that names never overlap

@@ -114,7 +114,7 @@ def interactions_table(found: Sequence[Interaction]) -> Table | None:
     ]
     remark = (
         f"An interaction is the difference from {baseline} with the first value of a setting minus the difference with "
-        f"the second, paired by seed. Its p-value and interval are corrected for all interactions of this report."
+        "the second, paired by seed. Its p-value and interval are corrected for all interactions of this report."
     )
     heads = ("name", "setting", "with the first", "with the second", "interaction", "95 % interval", "p (Holm)", "n")
     return Table(f"Does the difference from {baseline} depend on a setting?", heads, rows, remark, words=[1])

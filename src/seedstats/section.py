@@ -177,4 +177,4 @@ class Section:
 
 def file_name(text: str) -> str:
     """Return a name that any file system takes."""
-    return re.sub(r"\W", "_", text)[:80]
+    return re.sub(r"\W", "_", text)[:60]  # letters, which may take four bytes each of 255

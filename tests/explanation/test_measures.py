@@ -10,10 +10,11 @@ from poslab import GPT
 from poslab.data.tokenizer import Symbols
 from poslab.evaluation.pictures import sample_pairs
 from poslab.evaluation.probes import Probes
-from poslab.explanation import charts, measures, page
+from poslab.explanation import charts, measures
 from poslab.explanation.model_under_study import Findings, ModelUnderStudy
 from poslab.explanation.probe_data import Questions, of_task, of_text
 from poslab.explanation.retrieved import QUERIES, retrieved
+from poslab.explanation.sentences import sentences
 from poslab.model.memory import MemoryGPT, Retrieval
 from poslab.model.memory.retrieval import unit
 from poslab.positions import OnText, Strip
@@ -207,10 +208,10 @@ def test_findings_are_worded_by_their_sign(share: float, error: float, differenc
     changed = measures.Ablation(False, [1, 4], moved, moved, torch.full((2,), 0.01))
     ablations = dict.fromkeys(("truncate", "shuffle", "shift"), changed)
     study = ModelUnderStudy("x", GPT(make_scheme(UNBOUNDED[0]), **SIZES), Symbols(("a",)), {}, None)
-    _, *sentences = page.sentences(Findings(study, {}, {}, {}, None, probes, {}, ablations, None, []))
-    for sentence, beginning in zip(sentences, said, strict=False):
+    _, *found = sentences(Findings(study, {}, {}, {}, None, probes, {}, ablations, None, []))
+    for sentence, beginning in zip(found, said, strict=False):
         assert sentence.startswith(beginning)
-    assert f"its error is {error:.1f} tokens at best (layer 1), guessing the middle gives 33.2." in sentences[1]
+    assert f"its error is {error:.1f} tokens at best (layer 1), guessing the middle gives 33.2." in found[1]
     ablations["shift"] = measures.Ablation(False, [0], moved[:1] * 0, moved[:1] * 0, torch.zeros(1))
-    texts = page.sentences(Findings(study, {}, {}, {}, None, probes, {}, ablations, None, []))
+    texts = sentences(Findings(study, {}, {}, {}, None, probes, {}, ablations, None, []))
     assert not any("positions are moved" in text for text in texts)  # there are none to move to

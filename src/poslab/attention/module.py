@@ -172,7 +172,7 @@ class SchemeModule(nn.Module):
         """Return whether the hook `key_bias` returns one, which may depend on settings, of a single token."""
         if not self.pos.overrides("key_bias", layer):
             return False
-        like = next(iter(self.tables.values()))
+        like = next(iter(self.tables.values()), torch.empty(0))  # a scheme may have none
         state = self.pos.token_state(self.tables, layer, like.new_zeros(1, 1, self.shape.embed_dim))
         return state is not None and self.pos.key_bias(self.tables, self.shape, layer, state) is not None
 

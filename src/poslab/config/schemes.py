@@ -11,8 +11,8 @@ from poslab.config.fields import full_name, imported, typed
 from poslab.config.nodes import TARGET, known_settings, merged, schemes
 from poslab.errors import SettingError, suggestion
 from poslab.positions import PositionScheme
-from poslab.positions.base import require_frozen
 from poslab.positions.layers import Entry
+from poslab.positions.names import require_frozen
 from poslab.tasks import Task
 
 

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from poslab.errors import SettingError, require_at_least
+from poslab.positions.names import check_names, require_frozen
 from poslab.positions.pictures import Curves, Explanation, Matrix, OnText, Picture, Strip
 from poslab.positions.terms import RelativeTerms, ScoreTile
 
@@ -152,7 +152,7 @@ class PositionScheme:
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        check_names(cls)
+        check_names(cls, HOOKS, FURTHER, ATTRIBUTES)
         signatures = {hook: inspect.signature(getattr(cls, hook)) for hook in FURTHER}
         cls._further = frozenset(hook for hook, argument in FURTHER.items() if argument in signatures[hook].parameters)
 
@@ -301,6 +301,7 @@ class PositionScheme:
         return None
 
 
+ATTRIBUTES = [name for name in inspect.get_annotations(PositionScheme) if not name.startswith("_")]
 # Names of the hooks, with those of their arguments.
 HOOKS = {
     name: [*inspect.signature(member).parameters]
@@ -321,41 +322,3 @@ def knows_nothing(scheme: PositionScheme) -> bool:
 def knows_fractions(scheme: PositionScheme, shape: ModelShape) -> bool:
     """Return whether positions may be of floating point: no table is looked up by them, nor by their distances."""
     return not scheme.overrides("relative") and scheme.max_length(shape) is None
-
-
-# Checks of the names in a scheme's class: a misspelt hook would never be called, and nobody would notice.
-
-ATTRIBUTES = [name for name in inspect.get_annotations(PositionScheme) if not name.startswith("_")]
-
-
-def require_frozen(cls: type, option: str, value: str) -> None:
-    """Raise SettingError, for `option` and its value, unless the class itself is a frozen dataclass."""
-    parameters = vars(cls).get("__dataclass_params__")
-    if not (parameters and parameters.frozen):
-        raise SettingError(option, value, "a scheme must be a frozen dataclass: @dataclass(frozen=True)")
-
-
-def check_names(cls: type) -> None:
-    """Raise SettingError for a class with names that only look like the contract's."""
-    settings = inspect.get_annotations(cls)
-    inherited = {f.name for base in cls.__mro__[1:] if is_dataclass(base) for f in fields(base)}
-    for name, member in vars(cls).items():
-        problem, near = "", get_close_matches(name, ATTRIBUTES, n=1, cutoff=0.85)
-        method = getattr(member, "__func__", member)  # of a static method
-        if name in inherited and name not in settings:
-            problem = "is a setting of the class it derives from: a new default needs its type, too"
-        elif near and name not in (*ATTRIBUTES, *settings):
-            problem = f"is nothing that a scheme has (did you mean {near[0]}?)"
-        elif name in HOOKS and inspect.isfunction(member):
-            signature, further = inspect.signature(member), FURTHER.get(name, "")
-            try:
-                signature.bind(*HOOKS[name], **({further: None} if further in signature.parameters else {}))
-            except TypeError:
-                problem = f"takes other arguments than the hook: ({', '.join(HOOKS[name])})"
-        elif inspect.isfunction(method) and name not in HOOKS and not name.startswith("_"):
-            near = get_close_matches(name, HOOKS, n=1, cutoff=0.75)
-            if near or {"tables", "shape"} & inspect.signature(method).parameters.keys():
-                meant = f" (did you mean {near[0]}?)" if near else ""
-                problem = f"is no hook{meant}; hooks are {', '.join(HOOKS)}, other methods begin with _"
-        if problem:
-            raise SettingError("pos", f"{cls.__name__}.{name}", problem)
