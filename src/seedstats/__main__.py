@@ -63,6 +63,7 @@ def _compared(arguments: Sequence[str]) -> Path:
     from seedstats.claims import read_claims
     from seedstats.comparison import compare
     from seedstats.figures import setting_figures
+    from seedstats.heat_maps import heat_maps
     from seedstats.reporting import Report
     from seedstats.section import Section
     from seedstats.table import read_table
@@ -75,7 +76,7 @@ def _compared(arguments: Sequence[str]) -> Path:
     report = Report(
         sections,
         verdicts=verdicts(claims, found),
-        across=setting_figures(found),
+        across=[*setting_figures(found), *heat_maps(found)],
         command=" ".join(["python -m seedstats", *arguments]),
     )
     first = Path(files[0])

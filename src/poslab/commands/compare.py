@@ -15,6 +15,7 @@ from seedstats.claims import Claim, read_claims, when_written
 from seedstats.comparison import Comparison
 from seedstats.errors import BadSetting
 from seedstats.figures import setting_figures
+from seedstats.heat_maps import heat_maps
 from seedstats.page import terminal
 from seedstats.reporting import Report
 from seedstats.section import Section
@@ -57,7 +58,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
         "Which position scheme?" if config.table is None else "Which is best?",
         _verdicts(claims, found),
         written,
-        [*results.across(found), *setting_figures(found)],
+        [*results.across(found), *setting_figures(found), *heat_maps(found)],
         command,
         results.left_out,
     )

@@ -18,9 +18,9 @@ def looks() -> Iterator[dict[str, Any]]:
         yield {"color": colour, "marker": marker, "linestyle": dash}
 
 
-def wrapped(label: str) -> str:
-    """Break a label into lines of at most 36 characters that a figure can show."""
-    return "\n".join(printable(line) for line in textwrap.wrap(label, 36))
+def wrapped(label: str, width: int = 36) -> str:
+    """Break a label into lines of at most `width` characters that a figure can show."""
+    return "\n".join(printable(line) for line in textwrap.wrap(label, width))
 
 
 def printable(word: str) -> str:
