@@ -8,7 +8,7 @@ from poslab.metric import LAST_TOKENS_LOSS
 from seedstats.statistics.intervals import estimate
 from studies.tables import BEYOND, SCHEMES, TEXTS, TWIN, by_seed
 
-RECIPES = {"default": "white", "chosen": "#0072B2"}  # and what fills their dots
+RECIPES = {"default": ("white", "0.5", 0.18), "chosen": ("#0072B2", "#0072B2", -0.18)}  # dots, strokes, where they are
 _NAMES = [*SCHEMES, TWIN]
 PANELS = [(data, "exact", length, f"{data}, 2 x: examples right") for data, length in BEYOND.items()]
 PANELS += [
@@ -26,23 +26,20 @@ COLOURS = {  # from the lowest loss at the last length to the highest
 def recipes(table: pd.DataFrame) -> Figure:
     """Draw the study's main figure, a panel for each task and text: the means with both recipes, each seed a stroke."""
     figure = Figure(figsize=(12.8, 6.2), layout="constrained")
-    grid = figure.subplots(2, 4, sharey=True).flatten()
+    grid, places = figure.subplots(2, 4, sharey=True).flatten(), np.arange(len(_NAMES))
     for axes, (data, metric, length, title) in zip(grid, PANELS, strict=True):
-        seeds = {recipe: by_seed(table, data, recipe, metric, length).reindex(_NAMES) for recipe in RECIPES}
-        for place, ends in enumerate(zip(*(of.mean(axis=1) for of in seeds.values()), strict=True)):
-            axes.plot(ends, [place, place], color="0.7", linewidth=1.5, zorder=1)
-        for recipe, fill in RECIPES.items():
-            below, colour = (0.18, "0.5") if recipe == "default" else (-0.18, fill)
-            for place, of_scheme in enumerate(seeds[recipe].to_numpy()):
-                axes.plot(of_scheme, [place + below] * len(of_scheme), "|", color=colour, markersize=4)
-            means = seeds[recipe].mean(axis=1)
-            axes.plot(means, range(len(means)), "o", color="#0072B2", markerfacecolor=fill, label=recipe)
+        seeds = [by_seed(table, data, recipe, metric, length).reindex(_NAMES) for recipe in RECIPES]
+        first, second = means = [of.mean(axis=1) for of in seeds]
+        axes.hlines(places, first, second, color="0.7", linewidth=1.5, zorder=1)
+        for (recipe, (fill, colour, below)), of, mean in zip(RECIPES.items(), seeds, means, strict=True):
+            axes.plot(of.to_numpy(), places + below, "|", color=colour, markersize=4)
+            axes.plot(mean, places, "o", color="#0072B2", markerfacecolor=fill, label=recipe)
         if metric == "exact":
             axes.set_xlim(-0.04, 1.04)
         axes.grid(axis="x", alpha=0.3)
         axes.tick_params(labelsize=8)
         axes.set_title(title, fontsize=9)
-    grid[0].set_yticks(range(len(_NAMES)), _NAMES)
+    grid[0].set_yticks(places, _NAMES)
     grid[0].invert_yaxis()
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     return figure
