@@ -106,7 +106,7 @@ def test_left_padded_texts_are_those_alone(name: str) -> None:
     torch.testing.assert_close(together.loss, loss)
     gradients = [torch.autograd.grad(of, list(model.parameters())) for of in (together.loss, loss)]
     torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-4)
-    settings = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0, "use_cache": False}
+    settings = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0, "use_cache": True}  # which changes nothing
     written = model.generate(batch, attention_mask=mask, **settings)[:, 12:]
     assert written.tolist() == [
         model.generate(text, attention_mask=torch.ones_like(text), **settings)[0, text.shape[1] :].tolist()

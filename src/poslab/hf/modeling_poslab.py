@@ -63,6 +63,11 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         super().train(mode)
         return self
 
+    def generate(self, *args: Any, **settings: Any) -> Any:
+        """Generate as any model of transformers, without a cache also where the caller asks for one, as
+        lm-evaluation-harness does."""
+        return super().generate(*args, **settings | {"use_cache": False})
+
     def get_input_embeddings(self) -> torch.nn.Embedding:
         return self.token_embedding
 
