@@ -14,6 +14,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from poslab.attention import scheme_attention
 from poslab.errors import SettingError
 from poslab.nn import Attention, Fire, Position, Rotary, Shaw, T5Bias
+from poslab.positions.cope import CoPE
 
 H, DH, T = 4, 8, 24
 every_scheme = pytest.mark.parametrize("name", SOUND)
@@ -200,6 +201,13 @@ def test_no_graph_breaks_with_explicit_positions() -> None:
     turned = Attention(Position(rotary.scheme, heads=H, head_dim=DH))
     alone = torch.compile(turned, fullgraph=True, backend="aot_eager")
     assert close(alone(q, k, v, positions=at["q_positions"]), turned(q, k, v, positions=at["q_positions"]))
+
+
+def test_no_graph_breaks_of_few_queries() -> None:
+    """CoPE asks how far its gates reach, which depends on their values."""
+    attention, (q, k, v, _) = Attention(Position(CoPE(3), heads=H, head_dim=DH)), some_tensors()
+    compiled = torch.compile(attention, fullgraph=True, backend="eager")
+    assert close(compiled(q[:, :, -2:], k, v), attention(q, k, v)[:, :, -2:])
 
 
 def test_gaps_in_a_compiled_graph() -> None:

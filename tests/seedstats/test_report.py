@@ -113,3 +113,16 @@ def test_the_figure_of_runs_shows_differences_and_values() -> None:
     (alone,) = compare(table_of(rows(losses(absolute=0.0)))).values()
     (only,) = scores_figure(alone).figure.axes
     assert only.get_xlabel() == "loss, nats per token"
+
+
+def test_a_dollar_sign_begins_no_formula() -> None:
+    """A broken formula raises where it is drawn."""
+    costs = {"metric": "cost in $_$", "unit": "$", "better": "lower"}
+    (one,) = compare(table_of(rows({"$^$": BASE, "b": SHAW}, costs))).values()
+    assert scores_figure(one).svg
+
+
+def test_sections_in_other_scripts_have_ids_of_their_own() -> None:
+    parts = [rows(losses(absolute=0.0, shaw=-0.1), data=data) for data in ("日本語", "中文", "a b")]
+    ids = [Section(title, one).id for title, one in compare(table_of(*parts)).items()]
+    assert ids == ["日本語", "中文", "a_b"]
