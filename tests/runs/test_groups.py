@@ -191,6 +191,24 @@ def test_a_crossed_factor_is_compared_without_being_asked(tmp_path: Path) -> Non
         compare_folders(tmp_path)
 
 
+def test_an_option_within_a_group_is_a_factor_by_its_name(tmp_path: Path) -> None:
+    """As a claim on an interaction calls it: between: {model/norm: [layer, rms]}."""
+    nodes = {
+        "layer": {"_target_": "torch.nn.LayerNorm", "eps": 1e-5},
+        "rms": {"_target_": "torch.nn.RMSNorm", "eps": 1e-6},
+    }
+    for (option, node), pos, seed in itertools.product(nodes.items(), ("absolute", "t5"), (1, 2)):
+        folder = write_run(tmp_path / option, pos, seed)
+        change_config(folder, "overrides", [f"model/norm={option}", f"pos={pos}"])
+        change_config(folder, "model.norm", node)
+    groups = compare_folders(tmp_path).groups
+    assert {(group.name, group.settings["model/norm"]) for group in groups} == {
+        *itertools.product(("absolute", "t5"), nodes)
+    }
+    assert not any("." in name for group in groups for name in group.settings)
+    assert all(any(group.is_named(f"{pos} model/norm=rms") for group in groups) for pos in ("absolute", "t5"))
+
+
 def test_an_option_names_what_follows_from_it_beside_typed_settings(tmp_path: Path) -> None:
     """A typed setting stays a condition of its own, though another option changes it, too."""
     arms = {"mini": ["model=mini"], "modern": ["model=modern"], "typed": ["model=mini", "model.qk_norm=rms"]}

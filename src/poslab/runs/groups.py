@@ -4,6 +4,7 @@ What tells groups apart becomes columns of the table of results (`poslab.runs.ta
 again (`seedstats.groups`): so a table from elsewhere is compared as run folders are.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -108,8 +109,9 @@ def differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
 def named_conditions(runs: Sequence[Run], conditions: Collection[str]) -> dict[str, Reader]:
     """Return a reader of each of these settings and facts, in which runs differ.
 
-    Settings of a group that follow from its option, as in `model=gpt2,modern`, are one condition by the group's name,
-    beside those that a command line has changed. A fact that follows from the others is none.
+    Settings of a group that follow from its option, as in `model=gpt2,modern` or `model/norm=layer,rms`, are one
+    condition by the group's name, beside those that a command line has changed. A fact that follows from the others is
+    none.
     """
     shared: dict[Path, dict[str, Any]] = {}
 
@@ -120,8 +122,9 @@ def named_conditions(runs: Sequence[Run], conditions: Collection[str]) -> dict[s
 
     found: dict[str, Reader] = {key: partial(value, key=key) for key in conditions}
     given = {key for run in runs for key in given_settings(run.config.get("overrides") or ())}
-    for group in TRAINING:
-        own = {key: read for key, read in found.items() if key.startswith(f"{group}.")}
+    inner = sorted(key for key in given if "/" in key and key.partition("/")[0] in TRAINING)
+    for group in (*inner, *TRAINING):  # those within another first, because the other has their settings, too
+        own = {key: read for key, read in found.items() if key.startswith(f"{group.replace('/', '.')}.")}
         option: dict[str, Reader] = {group: partial(_option, group=group)}
         typed = {key: read for key, read in own.items() if key in given}
         if len(typed) < len(own) and _determines(runs, option | typed, own) and _determines(runs, own, option):
@@ -136,7 +139,7 @@ def named_conditions(runs: Sequence[Run], conditions: Collection[str]) -> dict[s
 def are_crossed(runs: Sequence[Run], conditions: Mapping[str, Reader]) -> bool:
     """Return whether the conditions are settings of training that each scheme was tried with: factors of a design in
     which the scheme can still be said to cause a difference."""
-    of_training = all(key.partition(".")[0] in TRAINING and key != _CONTEXT for key in conditions)
+    of_training = all(re.split("[./]", key)[0] in TRAINING and key != _CONTEXT for key in conditions)
     return of_training and not untried(runs, conditions)
 
 
@@ -164,8 +167,9 @@ def _determines(runs: Sequence[Run], first: Mapping[str, Reader], second: Mappin
 
 
 def _option(run: Run, group: str) -> str:
-    """Return the option of a group that the run's command line chose."""
-    return given_settings(run.config.get("overrides") or ()).get(group, default_option(group))
+    """Return the option of a group that the run's command line chose; "default" where a group within it decided."""
+    given = given_settings(run.config.get("overrides") or ())
+    return given.get(group) or ("default" if "/" in group else default_option(group))
 
 
 def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:
