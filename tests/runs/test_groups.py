@@ -209,6 +209,21 @@ def test_an_option_within_a_group_is_a_factor_by_its_name(tmp_path: Path) -> Non
     assert all(any(group.is_named(f"{pos} model/norm=rms") for group in groups) for pos in ("absolute", "t5"))
 
 
+def test_a_part_of_ones_own_is_a_factor_unless_it_was_edited(tmp_path: Path) -> None:
+    norms = {"torch.nn.RMSNorm": None, "my_file.Norm": "aa"}
+    for (norm, source), pos, seed in itertools.product(norms.items(), ("absolute", "t5"), (1, 2)):
+        folder = write_run(tmp_path / norm, pos, seed)
+        change_config(folder, "overrides", [f"model.norm._target_={norm}", f"pos={pos}"])
+        change_config(folder, "model.norm", {"_target_": norm})
+        change_config(folder, "parts_fingerprint", source)
+    assert {group.label for group in compare_folders(tmp_path).groups} == {
+        f"{pos} model.norm._target_={norm}" for pos, norm in itertools.product(("absolute", "t5"), norms)
+    }
+    change_config(tmp_path / "my_file.Norm/t5-seed2", "parts_fingerprint", "bb")
+    with pytest.raises(UserError, match="parts_fingerprint"):
+        compare_folders(tmp_path)
+
+
 def test_an_option_names_what_follows_from_it_beside_typed_settings(tmp_path: Path) -> None:
     """A typed setting stays a condition of its own, though another option changes it, too."""
     arms = {"mini": ["model=mini"], "modern": ["model=modern"], "typed": ["model=mini", "model.qk_norm=rms"]}

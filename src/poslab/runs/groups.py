@@ -25,7 +25,7 @@ from seedstats.table import SOURCE
 
 TRAINING = ("model", "optim", "schedule", "callbacks", "trainer")  # groups whose settings may be factors of a design
 _CONTEXT = "model.context_length"  # by which losses are of other windows
-_FOLLOWING = {"params_trunk", "steps"}  # facts that settings decide
+_FOLLOWING = {"params_trunk", "parts_fingerprint", "steps"}  # facts that settings decide, unless code was edited
 _NAMED = 3  # values of a setting, each with a run that has it
 _DIGITS = 8  # of a fingerprint, enough to tell versions of one scheme apart
 
