@@ -7,10 +7,11 @@ from common import compose_config
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+from poslab.commands.train import run_train
 from poslab.config.command_line import parse_line
 from poslab.config.overrides import explain
 from poslab.config.scripts import CompareConfig, EvaluateConfig, ExplainConfig, ExportConfig, GenerateConfig
-from poslab.errors import UserError, suggestion
+from poslab.errors import SettingError, UserError, suggestion
 from seedstats.errors import suggestion as suggestion_of_a_table
 
 # What is typed, of other projects or from memory, and the setting that is meant; "" where nothing is.
@@ -117,3 +118,22 @@ def test_two_may_be_meant() -> None:
 def test_an_option_of_a_part_is_chosen_with_a_slash() -> None:
     with pytest.raises(UserError, match=r"model\.norm=rsm: .* model/norm=NAME; did you mean rms\? valid: layer"):
         compose_config("model.norm=rsm")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "experiment=extrapolation data=back",
+            "data.validation_share=0.04: set by experiment=extrapolation; unknown set",
+        ),
+        ("debug=overfit data=back", "data.vocabulary=observed: set by debug=overfit; must be a whole number"),
+        ("debug=overfit data=back data.vocabulary=x", "data.vocabulary=x: must be a whole number"),
+        ("experiment=extrapolation optim.learning_rate=-1", "optim.learning_rate=-1: must be at least 0"),
+        ("experiment=extrapolation model.num_heads=3", "model.num_heads=3: must divide"),
+    ],
+)
+def test_a_setting_that_nobody_typed_is_that_of_the_experiment(line: str, message: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        run_train(line.split())
+    assert str(caught.value).startswith(message)

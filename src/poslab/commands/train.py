@@ -20,9 +20,17 @@ from poslab.config.command_line import as_called
 from poslab.config.files import CONFIGS
 from poslab.config.help import options_text, settings_text
 from poslab.config.nodes import chosen, given_of, require_known
-from poslab.config.overrides import config_groups, explain, parse_arguments, run_hydra, scheme_name, unquoted
+from poslab.config.overrides import (
+    blamed_on,
+    config_groups,
+    explain,
+    parse_arguments,
+    run_hydra,
+    scheme_name,
+    unquoted,
+)
 from poslab.environment import blamed
-from poslab.errors import UserError
+from poslab.errors import SettingError, UserError
 from poslab.processes import quiet_other_processes
 from poslab.runs.folder import run_at
 
@@ -51,7 +59,7 @@ def run_train(typed: list[str]) -> None:
             _check_config_dir(arguments)
             run_hydra(_run_job, arguments)
             return
-        composed, running = _composed(arguments)
+        composed, running = _composed(arguments.overrides, arguments)
         if "--example" in typed:
             from poslab.config.train import parse
 
@@ -61,7 +69,10 @@ def run_train(typed: list[str]) -> None:
         if composed.resume is None:  # else the scheme is that of the run
             require_known(composed.pos, given_of(arguments.overrides))
         print("loading torch and Lightning ...", flush=True)
-        config = _checked(composed, running, name, arguments.config_dir)
+        try:
+            config = _checked(composed, running, name, arguments.config_dir)
+        except SettingError as error:
+            raise blamed_on(error, arguments.overrides, lambda given: _composed(given, arguments)[0]) from None
     from poslab.training.train import train
 
     train(config)
@@ -87,11 +98,11 @@ def _in_users_words(typed: list[str]) -> Iterator[None]:
         raise UserError(blamed(error) or explain(error, typed)) from error
 
 
-def _composed(arguments: Namespace) -> tuple[DictConfig, DictConfig]:
-    """Compose the configuration of a command line, and Hydra's own part of it."""
+def _composed(overrides: list[str], arguments: Namespace) -> tuple[DictConfig, DictConfig]:
+    """Compose the configuration of these overrides, and Hydra's own part of it; arguments: the flags beside them."""
     searched = f"hydra.searchpath={[str(folder) for folder in _check_config_dir(arguments)]}"
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        composed = hydra.compose("train", [*arguments.overrides, searched], return_hydra_config=True)
+        composed = hydra.compose("train", [*overrides, searched], return_hydra_config=True)
     with open_dict(composed):
         return composed, composed.pop("hydra")
 
@@ -134,7 +145,7 @@ def _typed_config_dir(folder: str | None) -> list[str]:
 
 def _help(arguments: Namespace) -> str:
     """Fill in the template of the config. (Hydra's own --help lists its groups twice over and takes a second.)"""
-    config, running = _composed(arguments)
+    config, running = _composed(arguments.overrides, arguments)
     config.pos = chosen(OmegaConf.to_container(config.pos), given_of(arguments.overrides))  # type: ignore[arg-type]
     roots, choices = [CONFIGS, *_check_config_dir(arguments)], running.runtime.choices
     return Template(as_called(running.help.template)).substitute(

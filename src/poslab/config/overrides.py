@@ -23,7 +23,7 @@ from omegaconf.errors import InterpolationResolutionError
 from poslab.config.files import CLAIMS, CONFIGS
 from poslab.config.groups import names
 from poslab.config.nodes import TARGET, default_scheme, given_settings, known_settings
-from poslab.errors import UserError, suggestion
+from poslab.errors import SettingError, UserError, suggestion
 
 
 def scheme_name(running: Any) -> str | None:
@@ -107,6 +107,28 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     if match := re.match(r"Key '(\w+)' is not in struct full_key: hydra\.runtime\.choices", message):
         return f"~{match[1]}: can't be left out; {match[1]}=NAME chooses one"
     return message
+
+
+def blamed_on(
+    error: SettingError, overrides: Iterable[str], compose: Callable[[list[str]], DictConfig]
+) -> SettingError:
+    """Return an error that also says which experiment sets its setting, where nobody has typed it.
+
+    compose: returns the configuration of a command line.
+    """
+    overrides = list(overrides)
+    given = given_settings(overrides)
+    for group in ("experiment", "debug"):
+        if group in given and error.option not in given:
+            others = [override for override in overrides if not override.startswith(f"{group}=")]
+            try:
+                without = OmegaConf.select(compose(others), error.option)
+            except HydraException:  # the others need the experiment
+                without = None
+            if without != error.value:
+                problem = f"set by {group}={given[group]}; {error.problem}"
+                return type(error)(error.option, error.value, problem)
+    return error
 
 
 def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from poslab.config.corpora import fingerprint
 from poslab.config.fields import NOT_IDENTITY
 from poslab.config.files import safe_name
 from poslab.config.nodes import TARGET, given_settings
-from poslab.config.overrides import explain, scheme_name, unquoted, with_any_part
+from poslab.config.overrides import blamed_on, explain, scheme_name, unquoted, with_any_part
 from poslab.config.train import TrainConfig, parse
 from poslab.errors import SettingError, UnknownSetting, UserError
 from poslab.runs.code import fingerprints, parts_fingerprint, task_sha256
@@ -153,7 +153,10 @@ class _Composer:
             del composed.hydra
         if composed.resume is not None:
             raise UserError(f"resume={composed.resume}: resumes one run, without -m; a sweep finds its own")
-        parsed = parse(composed, pos_name, overrides)
+        try:
+            parsed = parse(composed, pos_name, overrides)
+        except SettingError as error:
+            raise blamed_on(error, overrides, partial(self._loader.load_sweep_config, self._config)) from None
         if not re.search(r"\$\{[^}]*seed", OmegaConf.to_yaml(composed)):  # nothing else may depend on the seed
             self._composed[others] = parsed
         return parsed
