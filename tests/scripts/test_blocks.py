@@ -1,5 +1,6 @@
 """Study of blocks: the rule that chooses learning rates, the stages that follow from it, and the registered claims."""
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -7,7 +8,9 @@ import pytest
 import yaml
 from common import REPOSITORY
 
+from seedstats import compare, read_table
 from seedstats.claims import read_claims
+from seedstats.verdict import Verdict, verdicts
 from studies import blocks
 from studies.tables import TEXTS
 
@@ -105,3 +108,31 @@ def test_the_claims_are_of_the_blocks_of_the_study() -> None:
     named = {name for claim in claims for part in claim.all_of or [] for name in [*part.compared, part.name or ""]}
     levels = {level for claim in claims for part in claim.all_of or [] for level in part.between or []}
     assert {name.partition("block=")[2] for name in named} | {level[6:] for level in levels} <= {"", *blocks.BLOCKS}
+
+
+@pytest.fixture(scope="module")
+def verdicts_of_runs() -> list[Verdict]:
+    claims = read_claims(blocks.FOLDER / "claims.yaml")
+    return verdicts(claims, compare(read_table(blocks.FOLDER / "runs.csv.gz")))
+
+
+def test_the_page_has_the_verdicts_of_the_table(verdicts_of_runs: list[Verdict]) -> None:
+    lines = (blocks.FOLDER / "README.md").read_text().splitlines()
+    rows = [re.split(r" *\| *", line.strip("| ")) for line in lines if re.match(r"\| C\d: ", line)]
+    assert len(rows) == len(verdicts_of_runs) == 7
+    for (claim, beyond, p, result), (told, verdict, n, *numbers) in zip(
+        rows, (verdict.row[:6] for verdict in verdicts_of_runs), strict=True
+    ):
+        assert claim[:3] == told[:3]
+        assert (beyond, p, result, n) == (numbers[0], f"{numbers[1]}, {numbers[2]}", verdict, "8")
+
+
+def test_the_figure_shows_the_means() -> None:
+    table = pd.read_csv(blocks.FOLDER / "runs.csv.gz")
+    panels = {axes.get_title(): axes for axes in blocks.figure(table).axes}
+    assert len(panels) == 4
+    losses = table[(table["metric"] == "last_loss") & (table["data"] == "python_library") & (table["name"] == "rope")]
+    means = losses.groupby(["length", "block"])["value"].mean()
+    expected = (means[512] - means[64])[["gpt2", "modern"]].tolist()
+    lines = [line.get_ydata().tolist() for line in panels["python_library: excess, loss at 512 less at 64"].lines]
+    assert any(of == pytest.approx(expected) for of in lines)
