@@ -5,7 +5,7 @@ A name begins with that of its library.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -39,6 +39,7 @@ class Size:
 
 MINI = Size("model=mini, batch 4 x 256", 4, 256, 4, 256, 50257)
 GPT2 = Size("model=gpt2, batch 1 x 1,024", 1, 1024, 12, 768, 50257, heads=12)
+GPT2_ON_GPU = replace(GPT2, name="model=gpt2, batch 8 x 1,024", batch=8)
 
 
 # The tensors that attention learns, and its forward pass to the output (B, H, T, Dh).

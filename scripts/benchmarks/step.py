@@ -12,6 +12,7 @@ from benchmarks.bare import BareGPT, BareModernGPT
 from benchmarks.entrants import (
     BLOCKS,
     GPT2,
+    GPT2_ON_GPU,
     MINI,
     TRANSFORMERS_GPT2,
     X_TRANSFORMERS_GPT,
@@ -55,7 +56,8 @@ def measure_step(config: BenchmarkConfig, rounds: int) -> list[Table]:
 
 def measure_gpt2_step(config: BenchmarkConfig, rounds: int) -> list[Table]:
     """Return one table per precision for model=gpt2, for the named schemes or the default one, as each takes 2 GB."""
-    return _measure(GPT2, [*ours(config.schemes or [default_scheme()]), *rivals(config)], rounds, config.device)
+    size = GPT2 if config.device == "cpu" else GPT2_ON_GPU
+    return _measure(size, [*ours(config.schemes or [default_scheme()]), *rivals(config)], rounds, config.device)
 
 
 def _measure(size: Size, names: list[str], rounds: int, device_name: str) -> list[Table]:

@@ -71,6 +71,54 @@ def cpu_flash_kernels() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
     return None if forward is None or backward is None else (forward, backward)
 
 
+def causal_flash_kernels(like: torch.Tensor) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return torch's causal flash attention for queries such as `like`, which scaled_dot_product_attention runs.
+
+    forward(q, k, v, scale) returns output (B, H, T, Dh) and log-sum-exp (B, H, T), backward(grad_out, q, k, v, out,
+    log_sum, scale) the gradients of q, k and v.
+    """
+    kind = "efficient_attention"
+    if like.device.type == "cpu":
+        kind = "flash_attention_for_cpu"
+    elif like.dtype.itemsize == 2 and like.shape[-1] <= 256 and torch.cuda.get_device_capability(like.device) >= (8, 0):
+        kind = "flash_attention"
+    names = f"_scaled_dot_product_{kind}", f"_scaled_dot_product_{kind}_backward"
+    forward_of, backward_of = (getattr(torch.ops.aten, name) for name in names)
+    length, head_dim = like.shape[-2:]
+    missing = -head_dim % 8  # numbers of a head, for the kernels of GPUs
+    # The state of a generator for dropout, which isn't used.
+    two, one = (torch.zeros(size, dtype=torch.int64, device=like.device) for size in (2, ()))
+
+    def filled(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(x, (0, missing)) if missing else x
+
+    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> Any:
+        more = (None, True) if kind == "efficient_attention" else ()
+        out, log_sum = forward_of(*map(filled, (q, k, v)), *more, 0.0, True, scale=scale)[:2]
+        return out[..., :head_dim], log_sum[..., :length]  # the efficient kernel's length is a multiple of 32
+
+    def backward(grad_out: Any, q: Any, k: Any, v: Any, out: Any, log_sum: Any, scale: float) -> Any:
+        grad_out, q, k, v, out = map(filled, (grad_out, q, k, v, out))
+        if kind == "efficient_attention":
+            log_sum = torch.nn.functional.pad(log_sum, (0, -length % 32), value=torch.inf)
+            which = [True, True, True, False]
+            arguments: Any = (grad_out, q, k, v, None, out, log_sum, one, one, 0.0, which, True)
+        else:
+            sizes = (None, None, length, length) if kind == "flash_attention" else ()
+            state = (two, one) if kind == "flash_attention" else ()
+            arguments = (grad_out, q, k, v, out, log_sum, *sizes, 0.0, True, *state)
+        return [grad[..., :head_dim] for grad in backward_of(*arguments, scale=scale)[:3]]
+
+    return forward, backward
+
+
+def shared_memory() -> int:
+    """Return the bytes of shared memory that a block of threads may have on the first GPU; 0 without one."""
+    if not torch.cuda.is_available():
+        return 0
+    return int(getattr(torch.cuda.get_device_properties(0), "shared_memory_per_block_optin", 0))
+
+
 def largest_tensor() -> Any:
     """Return a context whose `bytes` are those of the largest tensor made in it; a view counts as all of its storage.
 

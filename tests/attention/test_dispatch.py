@@ -110,12 +110,18 @@ def test_dropout_masks_are_the_same_for_every_kind(backend: str) -> None:
         assert torch.allclose(draw(RelativeTerms(0, 3, **{name: torch.zeros(rows, 4).double()})), plain, atol=1e-12)
 
 
-BIAS, KEYS, LATER = {"bias", "window"}, {"bias", "keys", "queries", "key_bias", "first_key"}, 4096
+BIAS, KEYS, LATER = {"bias", "window", "far rows"}, {"bias", "keys", "queries", "key_bias", "first_key"}, 4096
+SHAW = {"keys", "values"}
 
 
 @pytest.mark.parametrize(
     ("device", "parts", "queries", "dropout_p", "backend", "why"),
     [
+        ("cuda", SHAW, 256, 0.0, "reference", "up to 512"),
+        ("cuda", SHAW, 257, 0.0, "banded", "no more than 128 distances, more than 256 queries"),
+        ("cuda", SHAW, 257, 0.1, "reference", "up to 512"),
+        ("cuda", SHAW | {"later or cached keys"}, 513, 0.0, "blockwise", "flex can't compute values"),
+        ("cuda", {"keys", "far rows"}, 257, 0.0, "flex", "one kernel"),
         ("cpu", set(), 256, 0.0, "sdpa", "nothing but queries"),
         ("cpu", set(), 256, 0.1, "reference", "up to 256 queries"),
         ("cpu", BIAS, 257, 0.0, "blockwise", "more than 256 queries"),
@@ -151,10 +157,20 @@ def test_blocks_take_the_place_of_flex_without_a_compiler_and_in_deterministic_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(flex, "flex_problem", lambda device: f"no compiler for {device}")
-    choose = partial(choose_backend, {"keys"}, 1024, dropout_p=0.0, device=torch.device("cuda"))
+    choose = partial(choose_backend, {"keys", "far rows"}, 1024, dropout_p=0.0, device=torch.device("cuda"))
     assert choose() == ("blockwise", "flex does not compile; torch says: no compiler for cuda")
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
     assert choose() == ("blockwise", "flex adds up gradients of tables in no fixed order")
+    narrow = choose_backend(SHAW, 1024, 0.0, torch.device("cuda"))
+    assert narrow == ("blockwise", "flex can't compute values")
+
+
+def test_16_bits_take_flex_earlier_where_it_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flex, "flex_problem", lambda device: None)
+    choose = partial(choose_backend, BIAS, device=torch.device("cuda"), dtype=torch.bfloat16)
+    assert [choose(queries, 0.0).name for queries in (1023, 1024)] == ["sdpa", "flex"]
+    assert [choose(queries, 0.1).name for queries in (1024, 2048, 2049)] == ["sdpa", "sdpa", "blockwise"]
+    assert choose_backend(BIAS, 2048, 0.0, torch.device("cuda")).name == "sdpa"
 
 
 def test_unusable_backends_are_refused() -> None:

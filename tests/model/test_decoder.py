@@ -130,7 +130,7 @@ def test_every_layer_is_asked_for_its_backend() -> None:
     assert training_backend(GPT(dropout=0.0, attention_backend="blockwise", **SMALL), cpu) == "blockwise"
 
 
-@pytest.mark.parametrize(("dtype", "backend"), [(torch.float32, "flex"), (torch.float64, "blockwise")])
+@pytest.mark.parametrize(("dtype", "backend"), [(torch.float32, "banded"), (torch.float64, "blockwise")])
 def test_a_gpu_compiles_no_attention_in_float64(
     dtype: torch.dtype, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,3 +84,46 @@ def test_gradients_are_the_same_when_asked_for_again(autocast: bool) -> None:
     kept = [x.clone() for x in first]
     again = torch.autograd.grad(loss, (hidden, weight))
     assert all(torch.equal(x, y) for x, y in zip(kept, again, strict=True))
+
+
+@pytest.mark.parametrize("logits_at_a_time", [1, 101 * 5, 2**27])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_way_of_gpus_has_the_same_loss_and_gradients(
+    logits_at_a_time: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With columns that no token has, so that the products are aligned."""
+    monkeypatch.setattr(loss_module, "_gradients_on", lambda device: loss_module._gradients)
+    hidden, weight, targets = inputs(dtype)
+    hidden.data[1] *= 1e3  # an answer without any share
+    expected = loss_and_gradients(head_loss(hidden, weight, targets), hidden, weight)
+    monkeypatch.setattr(loss_module, "_LOGITS_ON_GPU", logits_at_a_time)
+    monkeypatch.setattr(loss_module, "_stays_in_cache", lambda hidden: False)
+    found = loss_and_gradients(head_loss(hidden, weight, targets), hidden, weight)
+    rounding = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
+    torch.testing.assert_close(found, expected, rtol=rounding, atol=rounding)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_gradients(dtype: torch.dtype) -> None:
+    """torch 2.11 compiles a function that changes its logits to one with another loss."""
+    torch.manual_seed(0)
+    logits, targets = (3 * torch.randn(50, 128)).to(dtype), torch.randint(100, (50, 1))
+    logits[:, 100:] = -torch.inf
+    found = loss_module._gradients_on("cpu")(logits, targets, torch.float32)
+    torch.testing.assert_close(found, loss_module._gradients(logits, targets, torch.float32))
+    assert (found[0][:, 100:] == 0).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("autocast", [False, True])
+def test_on_a_gpu(autocast: bool) -> None:
+    leaves = inputs(torch.float32, tokens=400, vocabulary=50257)
+    hidden, weight, targets = (x.detach().cuda() for x in leaves)
+    hidden.requires_grad_(), weight.requires_grad_()
+    with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+        found = loss_and_gradients(head_loss(hidden, weight, targets), hidden, weight)
+    exact = loss_and_gradients(separate(hidden.double(), weight.double(), targets), hidden, weight)
+    for x, y in zip(found, exact, strict=True):
+        assert (x - y).norm() < (2e-2 if autocast else 1e-5) * y.norm()

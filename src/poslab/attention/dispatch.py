@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from poslab.attention.blocks import BLOCK
-from poslab.attention.reference import AttentionSpec, Pairwise, reference_attention, without_autocast
+from poslab.attention.reference import NEAR, AttentionSpec, Pairwise, reference_attention, without_autocast
 from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS, RelativeTerms
 
@@ -49,7 +49,7 @@ def attend(
     cached: k and v are those of a text so far, and q of its end; no gradient is needed.
     backend: one of BACKENDS. "reference" is dense and meant to be read, "blockwise" takes memory linear in the length,
         "sdpa" is torch's scaled_dot_product_attention, for no position or a bias by distance, "flex" torch's
-        flex_attention, for what `choose_backend` lists.
+        flex_attention, "banded" a flash kernel with a band of near keys, for what `choose_backend` lists.
 
     Raises SettingError for a backend that is unknown or can't compute this.
     """
@@ -68,11 +68,13 @@ def attend(
         from poslab.attention.kernels.decode import decode_attention
 
         return decode_attention(q, k, v, spec)
+    whole = causal and offset == 0 and q.shape[-2] == k.shape[-2]
+    parts = spec.parts if whole else spec.parts | {"later or cached keys"}
     if backend == "auto":
-        how = dropout_p, q.device, not cached and q.dtype != torch.float64
-        backend = choose_backend(spec.parts, q.shape[-2], *how).name
+        how = dropout_p, q.device, v.dtype, not cached and q.dtype != torch.float64
+        backend = choose_backend(parts, q.shape[-2], *how).name
     else:
-        check_backend(backend, spec.parts, dropout_p)
+        check_backend(backend, parts, dropout_p)
     if backend == "sdpa":
         from poslab.attention.kernels.sdpa import sdpa_attention
 
@@ -81,6 +83,10 @@ def attend(
         from poslab.attention.kernels.flex import flex_spec_attention
 
         return flex_spec_attention(q, k, v, spec)
+    if backend == "banded":
+        from poslab.attention.kernels.banded import banded_attention
+
+        return banded_attention(q, k, v, spec)
     if backend == "blockwise" and pairwise is None:
         from poslab.attention.kernels.blockwise import blockwise_attention
 
@@ -97,13 +103,15 @@ def attend(
     return out.to(v.dtype)
 
 
-# What each backend of limited use can compute of `AttentionSpec.parts`.
+# What each backend of limited use can compute of `parts_of`.
 _TAKES = {
-    "sdpa": {"bias", "window", "first_key"},
-    "flex": {"bias", "keys", "queries", "window", "first_key", "key_bias"},
+    "sdpa": {"bias", "window", "first_key", "far rows", "later or cached keys"},
+    "flex": {"bias", "window", "first_key", "far rows", "later or cached keys", "keys", "queries", "key_bias"},
+    "banded": {"keys", "values"},
 }
 _DENSE_QUERIES = {"cpu": 256, "cuda": 512}  # up to which the dense formula is the faster one, and small enough
 _LONGEST_MASK = 2048  # queries, whose mask (H, Tq, Tk) is small beside what attention computes for a batch
+_FLEX_IN_16_BITS = 1024  # queries, from which it takes less time than a mask
 
 
 class Choice(NamedTuple):
@@ -119,49 +127,70 @@ def check_backend(backend: str, parts: Set[str], dropout_p: float = 0.0, option:
     parts: what enters, as in `AttentionSpec.parts`.
     """
     require_one_of(BACKENDS, **{option: backend})
-    lacking = sorted(parts - _TAKES.get(backend, parts)) + ["dropout"] * (backend == "flex" and dropout_p > 0)
+    lacking = sorted(parts - _TAKES.get(backend, parts))
+    lacking += ["dropout"] * (backend in ("flex", "banded") and dropout_p > 0)
     if lacking:
         raise SettingError(option, backend, f"can't compute {', '.join(lacking)}; valid: auto, reference, blockwise")
 
 
 def choose_backend(
-    parts: Set[str], query_length: int, dropout_p: float, device: torch.device, may_compile: bool = True
+    parts: Set[str],
+    query_length: int,
+    dropout_p: float,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    may_compile: bool = True,
 ) -> Choice:
     """Return the backend that "auto" stands for; parts: what enters, as in `AttentionSpec.parts`.
 
         device          what enters                                  queries          backend
         CUDA, others    nothing                                      any              sdpa
         CPU             nothing, no dropout                          any              sdpa
-        CUDA            a bias by distance, a window                 to 2,048         sdpa, with a mask
+        CUDA            a bias by distance, a window                 to 2,048, in 16  sdpa, with a mask
+                                                                     bits to 1,023
+        CUDA            keys and values of no more than 128          from 257         banded
+                        distances; causal, no dropout
         CUDA            keys or queries by distance, a bias of       128 and more     flex, where torch compiles it
                         keys, padding, too; no dropout
         any             a function of pairs of tokens                to 127           reference
-        any             anything else                                to 256, on CUDA   reference
+        any             anything else                                to 256, on CUDA  reference
                                                                      to 512
         any             everything                                   longer           blockwise
 
     The reference and blockwise draw the same dropout masks for all schemes, so that schemes are compared under equal
     dropout on a CPU, from whose timings they are taken. Forward and backward the reference takes of blockwise's time
     0.74 at 256 queries and 0.96 at 384 with a bias by distance, 0.89 and 1.30 with keys and values (Intel Xeon with
-    AVX-512, two cores, 4 heads of 64, batch 4). On CUDA the reference takes 0.43 of blockwise's time at 256 queries and
-    0.20 at 1,024, with keys and values (H200, float32, batches of 8 and 2); what limits it there is the memory for all
-    pairs. A function of pairs goes to blockwise earlier, because of the memory that it takes for all pairs at once.
-    Blockwise hands what has no more than a bias by distance that needs no gradient, as in a validation, to flash.py.
+    AVX-512, two cores, 4 heads of 64, batch 4). A function of pairs goes to blockwise earlier, because of the memory
+    that it takes for all pairs at once. Blockwise hands what has no more than a bias by distance that needs no
+    gradient, as in a validation, to flash.py. The choice on CUDA follows scripts/benchmarks/gpu_attention.csv.
+    dtype: of the values; torch.bfloat16 under autocast.
     may_compile: False where lengths change all the time, or in float64.
     """
-    no_flex = None
-    if not parts and (dropout_p == 0 or device.type != "cpu"):
+    if parts <= {"later or cached keys"} and (dropout_p == 0 or device.type != "cpu"):
         return Choice("sdpa", "nothing but queries and keys")
+    no_flex = None
     if device.type == "cuda":
-        if parts <= {"bias", "window"} and query_length <= _LONGEST_MASK:
-            return Choice("sdpa", f"no more than a bias by distance and a window, up to {_LONGEST_MASK:,} queries")
+        masked = parts <= {"bias", "window", "far rows", "later or cached keys"} and query_length <= _LONGEST_MASK
+        mask = Choice("sdpa", f"no more than a bias by distance and a window, up to {_LONGEST_MASK:,} queries")
+        if masked and not (dtype.itemsize == 2 and query_length >= _FLEX_IN_16_BITS):
+            return mask
+        dense = _DENSE_QUERIES["cpu"]
+        if query_length > dense and parts <= _TAKES["banded"] and not _band_problem(dropout_p, may_compile):
+            return Choice("banded", f"no more than {NEAR} distances, more than {dense} queries")
         no_flex = _flex_problem(parts, dropout_p, may_compile) if query_length >= BLOCK else "too few queries"
         if no_flex is None:
             return Choice("flex", "compiled into one kernel")
+        if masked:
+            return mask
     dense = BLOCK - 1 if "pairwise" in parts else _DENSE_QUERIES.get(device.type, 256)
     if query_length <= dense:
         return Choice("reference", f"up to {dense} queries")
     return Choice("blockwise", no_flex or f"more than {dense} queries")
+
+
+def _band_problem(dropout_p: float, may_compile: bool) -> bool:
+    """Return whether `banded_attention` can't be used: with dropout, in float64, in deterministic training."""
+    return dropout_p > 0 or not may_compile or torch.are_deterministic_algorithms_enabled()
 
 
 def _flex_problem(parts: Set[str], dropout_p: float, may_compile: bool) -> str | None:

@@ -16,6 +16,7 @@ from poslab.attention.blocks import WeightDropout, query_blocks
 from poslab.positions import RelativeTerms, ScoreTile, Tables
 
 _MANY_ROWS = 1024
+NEAR = 128  # distances, whose pairs `kernels/banded.py` computes by themselves
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,14 +103,16 @@ class AttentionSpec:
 def parts_of(terms: RelativeTerms | None, **more: object) -> set[str]:
     """Return the names of the tables that are given, and of `more` that isn't None.
 
-    "many rows" is one of them where each query would have thousands of products with keys or queries by distance.
+    "many rows" is one of them where each query would have thousands of products with keys or queries by distance,
+    "far rows" where keys farther apart than `NEAR` have rows of their own.
     """
     given = {name for name, part in more.items() if part is not None}
     if terms is None:
         return given
     tables = set(terms.tables)
     many = bool(tables & {"keys", "queries"}) and terms.highest - terms.lowest >= _MANY_ROWS
-    return given | tables | ({"many rows"} if many else set())
+    far = bool(tables) and not terms.lowest <= 0 < terms.highest <= NEAR
+    return given | tables | {name for name, does in {"many rows": many, "far rows": far}.items() if does}
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[None]:

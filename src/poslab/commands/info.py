@@ -18,9 +18,9 @@ from poslab.training.summary import PACKAGES, backend_words, git_state, training
 
 # What no machine of poslab's own can test, and the command that does. An H200 has run all but this.
 WITHOUT_GPU = {
-    "flex's gradients of a bias in bfloat16": "python -m pytest -m gpu -n0",
-    "speed and memory in bfloat16": "python scripts/benchmark.py groups=bfloat16 device=cuda dense=true",
-    "training steps, compiled": "python scripts/benchmark.py groups=step,gpt2 device=cuda",
+    "26 of 108 tests for CUDA": "python -m pytest -m gpu -n0",
+    "attention in float32 beyond 512 tokens": "python scripts/benchmark.py groups=attention device=cuda dense=true",
+    "several GPUs": "python scripts/train.py trainer.devices=2",
 }
 
 

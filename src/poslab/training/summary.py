@@ -63,7 +63,7 @@ def summarise(module: LanguageModel, trainer: Trainer) -> Summary:
         device=_device_name(trainer.strategy.root_device),
         threads=torch.get_num_threads(),
         precision=str(trainer.precision),
-        attention_backend=training_backend(module.model, trainer.strategy.root_device),
+        attention_backend=training_backend(module.model, trainer.strategy.root_device, str(trainer.precision)),
         versions={"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         git_commit=commit,
         git_clean=clean,
@@ -81,19 +81,20 @@ def best_monitored(monitor: str, state: RunState) -> float | None:
     return _finite(best) if state.best_step else None
 
 
-def training_backend(model: GPT, device: torch.device) -> str:
+def training_backend(model: GPT, device: torch.device, precision: str = "32-true") -> str:
     """Name the attention backend that training on `device` runs on; all of them where layers differ."""
-    return ", ".join(sorted({choice.name for choice in training_choices(model, device)}))
+    return ", ".join(sorted({choice.name for choice in training_choices(model, device, precision)}))
 
 
-def training_choices(model: GPT, device: torch.device) -> set[Choice]:
-    """Return the attention backends that training on `device` runs on, each with why."""
+def training_choices(model: GPT, device: torch.device, precision: str = "32-true") -> set[Choice]:
+    """Return the attention backends that training on `device` runs on, each with why; precision: of the trainer."""
     attention = model.blocks[0].attention
     assert isinstance(attention, Attention)
     if attention.backend != "auto":
         return {Choice(attention.backend, "model.attention_backend")}
     length = model.shape.context_length
-    how = attention.dropout_p, device, model.token_embedding.weight.dtype != torch.float64
+    dtype = torch.bfloat16 if "16" in precision else model.token_embedding.weight.dtype
+    how = attention.dropout_p, device, dtype, dtype != torch.float64
     return {choose_backend(parts, length, *how) for parts in model.attention_parts()}
 
 

@@ -191,5 +191,7 @@ def quieten() -> None:
     warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
     # Figures are logged at least once an epoch.
     warnings.filterwarnings("ignore", message=".*smaller than the logging interval.*")
+    # float32 is exact here; who wants speed takes trainer.precision=bf16-mixed.
+    warnings.filterwarnings("ignore", message=".*TensorFloat32 tensor cores.*")
     # Lightning's own use of a torch function.
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")

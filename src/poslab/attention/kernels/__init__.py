@@ -21,8 +21,8 @@ near_tables.py describes how tables by distance reach a tile. Without near table
     decode.py      one query over a cache
     products.py    products in bfloat16
     sdpa.py        anywhere attention without position; on CUDA also a bias by distance, as the mask of torch's kernels
+    banded.py      on CUDA keys and values of few distances, by torch's flash kernel and a band of near keys
     flex.py        on CUDA tables of keys and queries, a bias of keys, long texts, by torch's flex_attention
 
 Each file begins with what it gains. A kernel stays while that is 1.15 times or more at some length of 256 to 2,048.
-What the last two do on CUDA has never been run there.
 """

@@ -5,6 +5,9 @@ unequal length, in memory linear in the length. It needs torch.compile there. On
 dense as long as it isn't compiled. Tables of values, null scores, dropout and the hook `score_mod` are left to the
 other kernels.
 
+Compiled, in bfloat16, it takes 0.80 times the time of a mask with T5's learned bias at 1,024 tokens and 0.38 times at
+4,096, and with ALiBi's bias 1.01 and 0.95 times (H200, torch 2.11).
+
 B batch, H heads, Tq / Tk queries / keys, Dh head dimension, R rows of a table; b, h, i, j one of each: what is added to
 one score.
 """
@@ -21,10 +24,15 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from poslab.attention.blocks import BLOCK
 from poslab.attention.kernels.near_tables import key_bias, largest_bias
 from poslab.attention.reference import AttentionSpec, without_autocast
-from poslab.processors import compiled, compiler_reason
+from poslab.processors import compiled, compiler_reason, shared_memory
 
 Addend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # of (b, h, i, j)
 _LEAST = 16  # numbers of a head, in torch's kernels
+# What is looked up for a tile is in shared memory once for each stage. With torch's own sizes for 16 bits on an H100,
+# three stages of 128 queries and 128 keys, there is no room for it.
+_LARGER = 128 if shared_memory() > 2**17 else 64
+_TILES: Any = {"fwd_BLOCK_M": _LARGER, "fwd_BLOCK_N": 64, "fwd_num_stages": 2, "bwd_num_stages": 2}
+_TILES |= {"bwd_BLOCK_M1": 64, "bwd_BLOCK_N1": _LARGER, "bwd_BLOCK_M2": _LARGER, "bwd_BLOCK_N2": 64}
 
 
 def flex_spec_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> Tensor:
@@ -43,7 +51,8 @@ def flex_spec_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) ->
     # All layers and steps share a mask without first keys; a compiler finds by itself what is computed twice.
     make_mask = _kept_mask if spec.first_key is None and not torch.compiler.is_compiling() else _make_mask
     seen = make_mask(*sizes, spec.first_key)
-    out: Tensor = kernel(q, k, wide_v, score_mod if added else None, seen, scale=spec.scale)
+    options = _TILES if added and v.dtype.itemsize == 2 else None
+    out: Tensor = kernel(q, k, wide_v, score_mod if added else None, seen, scale=spec.scale, kernel_options=options)
     return out[..., : v.shape[-1]]
 
 
