@@ -72,13 +72,13 @@ class _HeadLoss(torch.autograd.Function):
         total = torch.promote_types(hidden.dtype, torch.float32)
         loss = torch.zeros((), dtype=total, device=hidden.device)
         rows, head = hidden.to(dtype), weight.to(dtype)
-        limit = _LOGITS if dtype.itemsize > 2 else _LOGITS_OF_16_BITS
         on_cpu = _stays_in_cache(hidden)
+        at_once = max(1, (_LOGITS if dtype.itemsize > 2 else _LOGITS_OF_16_BITS) // len(weight))
         if not on_cpu:
-            head, limit = F.pad(head, (0, 0, 0, -len(head) % _ALIGNED)), _LOGITS_ON_GPU
+            head = F.pad(head, (0, 0, 0, -len(head) % _ALIGNED))
+            pieces = -(-len(rows) * len(head) // _LOGITS_ON_GPU)
+            at_once = max(1, -(-len(rows) // max(1, pieces)))  # of equal sizes, for which one kernel is compiled
         grad_hidden, grad_weight = torch.empty_like(rows), None
-        pieces = -(-len(rows) * len(weight) // limit)
-        at_once = max(1, -(-len(rows) // max(1, pieces)))
         parts = (x.split(at_once) for x in (rows, grad_hidden, targets.clamp(min=0).unsqueeze(1), counts))
         for of_rows, of_grad, of_targets, of_counts in zip(*parts, strict=True):
             logits = _logits(of_rows, head)  # (n, V), soon their gradients
