@@ -1,11 +1,7 @@
-"""Make what a study's page says from the study's tables alone.
+"""Make what a study's page says from the study's tables alone: `python scripts/study.py [scheme-or-recipe | blocks]`.
 
-    python scripts/study.py                            scheme-or-recipe: tests of its hypotheses, and its figures
-    python scripts/study.py blocks                     blocks: its learning rates, and its figure
-    python scripts/study.py blocks runs results.csv    the same, after adding what a comparison has written
-
-Of hypotheses it prints the parts (limits of 99.2 %, p-values not corrected), the verdicts on them (p by Holm's method)
-and what is described beside them.
+scheme-or-recipe: prints the parts of its hypotheses (limits of 99.2 %, p-values not corrected), the verdicts on them (p
+by Holm's method) and what is described beside them; draws its figures. blocks: its learning rates, and its figure.
 """
 
 import sys
@@ -17,17 +13,15 @@ from studies import blocks, described, figures, hypotheses, tables
 def scheme_or_recipe() -> None:
     first, second = map(tables.read, ("choosing.csv.gz", "runs.csv.gz"))
     parts, verdicts = hypotheses.verdicts(first, second)
-    print(parts.to_string(float_format="{:.3g}".format), verdicts.to_string(float_format=p_text), sep="\n\n")
-    print("", described.report(first, second), sep="\n")
-    for file, draw in figures.FILES.items():
-        draw(second).savefig(tables.ROOT / file, dpi=110, metadata={"Software": None})
+    tested = parts.to_string(float_format="{:.3g}".format), verdicts.to_string(float_format=p_text)
+    print(*tested, described.report(first, second), sep="\n\n")
+    figures.recipes(second).savefig(tables.FOLDER / "figure.png", dpi=110, metadata={"Software": None})
+    figures.lengths(second).savefig(tables.ROOT / ".github/pictures/length.png", dpi=110, metadata={"Software": None})
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case []:
-            scheme_or_recipe()
-        case ["blocks"] | ["blocks", "choosing" | "runs" | "ladder", _]:
-            blocks.main(*sys.argv[2:])
-        case others:
-            sys.exit(f"error: {' '.join(others)}: the commands are those that the head of study.py lists")
+    studies = {"scheme-or-recipe": scheme_or_recipe, "blocks": blocks.main}
+    named = " ".join(sys.argv[1:]) or "scheme-or-recipe"
+    if named not in studies:
+        sys.exit(f"error: {named} is no study; valid: {', '.join(studies)}")
+    studies[named]()

@@ -1,7 +1,10 @@
 """Figures made from the table of the second stage alone."""
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from poslab.metric import LAST_TOKENS_LOSS
@@ -12,9 +15,8 @@ RECIPES = {"default": ("white", "0.5", 0.18), "chosen": ("#0072B2", "#0072B2", -
 _NAMES = [*SCHEMES, TWIN]
 PANELS = [(data, "exact", length, f"{data}, 2 x: examples right") for data, length in BEYOND.items()]
 PANELS += [
-    (data, LAST_TOKENS_LOSS, length, f"{name}, {where}: loss")
-    for data, name in zip(TEXTS, ("shakespeare", "python"), strict=True)
-    for length, where in ((64, "in range"), (512, "8 x"))
+    (data, LAST_TOKENS_LOSS, length, f"{data}, {where}: loss")
+    for data, (length, where) in product(TEXTS, ((64, "in range"), (512, "8 x")))
 ]
 LENGTHS = (64, 128, 256, 512)
 COLOURS = {  # from the lowest loss at the last length to the highest
@@ -37,7 +39,6 @@ def recipes(table: pd.DataFrame) -> Figure:
         if metric == "exact":
             axes.set_xlim(-0.04, 1.04)
         axes.grid(axis="x", alpha=0.3)
-        axes.tick_params(labelsize=8)
         axes.set_title(title, fontsize=9)
     grid[0].set_yticks(places, _NAMES)
     grid[0].invert_yaxis()
@@ -48,25 +49,22 @@ def recipes(table: pd.DataFrame) -> Figure:
 def lengths(table: pd.DataFrame) -> Figure:
     """Draw the figure of the front page: characters of Shakespeare, default recipe, mean loss with 95 % interval."""
     figure = Figure(figsize=(8.6, 4.3), layout="constrained")
-    axes, place = figure.subplots(), -np.inf
+    axes = figure.subplots()
     of = [by_seed(table, TEXTS[0], "default", LAST_TOKENS_LOSS, length) for length in LENGTHS]
     for scheme, colour in COLOURS.items():
         found = [estimate(of_length.loc[scheme]) for of_length in of]
-        means = [one.mean for one in found]
         halves = [one.interval.high - one.mean for one in found if one.interval]
-        axes.errorbar(LENGTHS, means, halves, color=colour, lw=2, capsize=3)
-        place = max(means[-1], place + 0.075)  # so that names never overlap
-        text = (LENGTHS[-1] * 1.05, place)
-        axes.annotate(scheme, (LENGTHS[-1], means[-1]), text, color=colour, fontsize=11, va="center")
-    axes.axvline(LENGTHS[0], color="grey", ls=":")
-    axes.text(LENGTHS[0] * 1.03, axes.get_ylim()[1], "length of training", color="grey", fontsize=10, va="top")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(LENGTHS, map(str, LENGTHS))
-    axes.set_xlim(LENGTHS[0] * 0.95, LENGTHS[-1] * 1.3)
-    axes.set_xlabel("length of the window, characters", fontsize=11)
+        axes.errorbar([*map(str, LENGTHS)], [one.mean for one in found], halves, color=colour, lw=2, capsize=3)
+    name_ends(axes, len(LENGTHS) - 0.9, of[-1].mean(axis=1), 1)
+    axes.set_xlabel("length of the window, characters (in training 64)", fontsize=11)
     axes.set_ylabel("loss of the last characters, nats", fontsize=11)
-    axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
-FILES = {"data/studies/scheme-or-recipe/figure.png": recipes, ".github/pictures/length.png": lengths}
+def name_ends(axes: Axes, x: float, ends: pd.Series, height: float) -> None:
+    """Write each scheme's name at the end of its line, so that none overlaps in a panel of that height."""
+    place = -np.inf
+    for scheme, end in ends.reindex(list(COLOURS)).dropna().sort_values().items():
+        place = max(end, place + height / 18)
+        axes.text(x, place, str(scheme), color=COLOURS[str(scheme)], fontsize=12, va="center")
+    axes.spines[["top", "right"]].set_visible(False)

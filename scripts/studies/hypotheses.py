@@ -19,9 +19,8 @@ from poslab.metric import TEST_LOSS
 from seedstats.statistics.families import holm
 from seedstats.statistics.intervals import CONFIDENCE, StudentT
 from seedstats.statistics.permutation import sign_flip_test
-from studies.tables import COUNTED, SCHEMES, TEXTS, Array, values
+from studies.tables import COUNTED, LONGER, SCHEMES, TEXTS, Array, values
 
-ORDERED = ("back", "copy", "recall")  # tasks of H1
 EACH = 1 - (1 - CONFIDENCE) / 6  # confidence of one of the six intervals
 LIMITS = (1 - EACH) / 2, (1 + EACH) / 2
 DRAWS, AT_ONCE = 10_000, 1_000
@@ -45,7 +44,7 @@ def verdicts(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame, p
         "H1": [order_part(orders(second))],
         "H2": [margin_part(second, data, ("absolute_offset", "rope"), -0.1) for data in ("back", "copy")],
         "H3": [margin_part(second, "recall", ("randomized", COUNTED), 0.3)],
-        "H4": [part for data in ("copy", "recall") for part in solving_parts(second, data)],
+        "H4": [part for data in LONGER for part in solving_parts(second, data)],
         "H5": [variance_part(data, losses(first, data)) for data in TEXTS],
         "H6": [margin_part(second, "majority", [scheme], 0.95) for scheme in SCHEMES],
     }
@@ -64,10 +63,10 @@ def share(holds: NDArray[np.bool_]) -> float:
 
 def orders(table: pd.DataFrame) -> Array:
     """Return the shares of right examples (2 recipes, tasks, schemes, n seeds)."""
-    return np.array([[values(table, data, recipe) for data in ORDERED] for recipe in ("default", "chosen")])
+    return np.array([[values(table, of, recipe) for of in ("back", *LONGER)] for recipe in ("default", "chosen")])
 
 
-def order_part(both: Array) -> Part:
+def order_part(both: Array, draws: int = DRAWS) -> Part:
     """Test H1 on `orders`: the recipe changes the order, tau < 0.6; the opposite: tau > 0.8.
 
     Seeds are resampled (basic bootstrap, which takes off by how much resampling itself moves tau). Noise alone changes
@@ -75,7 +74,10 @@ def order_part(both: Array) -> Part:
     is shown.
     """
     tau, n = float(mean_tau(*both.mean(-1))), both.shape[-1]
-    reflected = 2 * tau - resampled_taus(both, DRAWS, np.random.default_rng(1))
+    rng = np.random.default_rng(1)
+    drawn = (rng.integers(n, size=(AT_ONCE, n)) for _ in range(draws // AT_ONCE))
+    resampled = [mean_tau(*np.moveaxis(both[..., seeds].mean(-1), -1, 1)) for seeds in drawn]
+    reflected = 2 * tau - np.concatenate(resampled)
     halves = [[half, [seed for seed in range(n) if seed not in half]] for half in combinations(range(n), n // 2)]
     same = np.mean([mean_tau(*(both[..., half].mean(-1) for half in two)) for two in halves])
     p = 1.0 if same < 0.6 else share(reflected >= 0.6)
@@ -92,13 +94,6 @@ def mean_tau(first: Array, second: Array) -> Array:
     with np.errstate(invalid="ignore"):
         tau = (signs[0] * signs[1]).sum(-1) / np.sqrt(norms[0] * norms[1])
     return np.asarray(np.where(np.isnan(tau), norms[0] == norms[1], tau).mean(-1))
-
-
-def resampled_taus(both: Array, draws: int, rng: np.random.Generator) -> Array:
-    """Return tau for seeds drawn with replacement, so many draws."""
-    n = both.shape[-1]
-    drawn = (rng.integers(n, size=(AT_ONCE, n)) for _ in range(draws // AT_ONCE))
-    return np.concatenate([mean_tau(*np.moveaxis(both[..., seeds].mean(-1), -1, 1)) for seeds in drawn])
 
 
 def margin_part(table: pd.DataFrame, data: str, schemes: Sequence[str], limit: float) -> Part:

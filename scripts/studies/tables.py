@@ -14,6 +14,7 @@ FOLDER = ROOT / "data/studies/scheme-or-recipe"
 SCHEMES = ("nope", "absolute", "absolute_offset", "rope", "randomized", "alibi", "t5", "shaw", "kerple", "fire")
 TWIN, COUNTED = "rope_twin", "randomized_counted"  # rope by another name; randomized that counts 0, 1, 2, ... in tests
 BEYOND = {"back": 64, "copy": 60, "recall": 96, "majority": 51}  # lengths of tests, twice those of training
+LONGER = ("copy", "recall")  # tasks that were also trained with twice the steps
 TEXTS = ("tinyshakespeare.txt", "python_library")
 
 
@@ -23,9 +24,8 @@ def read(name: str) -> pd.DataFrame:
 
 
 def by_seed(table: pd.DataFrame, data: str, recipe: str, metric: str = "exact", length: int = 0) -> pd.DataFrame:
-    """Return a metric, a row for each scheme and a column for each seed. By default it is the share of examples of a
-    task at twice the length that have all answers right. Raises ValueError for a run that is there twice, isn't there
-    or diverged."""
+    """Return a metric by scheme and seed; of a task, by default at twice the length, `exact`: all answers are right.
+    Raises ValueError for a run that is there twice, isn't there or diverged."""
     length = length or (BEYOND[data] if metric == "exact" else 0)
     own = (table["data"] == data) & (table["recipe"] == recipe) & (table["metric"] == metric)
     found = table[own & (table["length"] == length)].pivot(index="scheme", columns="seed", values="value")

@@ -1,7 +1,6 @@
 """Study of blocks: the rule that chooses learning rates, the stages that follow from it, and the registered claims."""
 
 import re
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -12,7 +11,7 @@ from seedstats import compare, read_table
 from seedstats.claims import read_claims
 from seedstats.verdict import Verdict, verdicts
 from studies import blocks
-from studies.tables import TEXTS
+from studies.tables import TEXTS, TWIN
 
 SETTINGS = {  # of the blocks, beside GPT-2's
     "gpt2-qknorm": {"model.qk_norm": "rms"},
@@ -22,53 +21,31 @@ SETTINGS = {  # of the blocks, beside GPT-2's
 }
 
 
-def results(file: Path, losses: dict[float, list[float | str]], **columns: str) -> Path:
-    """What a comparison writes of rope in GPT-2's block: best validation losses of two seeds by learning rate."""
-    usual = {"name": "rope", "data": "tinyshakespeare.txt", "metric": "best validation loss", "model": "mini"}
-    usual |= {"interleaved": "false"} | columns
-    rows = [
-        usual
-        | {"seed": seed, "value": "" if loss == "diverged" else loss, "optim.learning_rate": rate, "stretch": ""}
-        | {"status": "diverged" if loss == "diverged" else "finished", "unit": "nats per token", "better": "lower"}
-        for rate, of_rate in losses.items()
-        for seed, loss in enumerate(of_rate, start=1)
-    ]
-    pd.DataFrame(rows).to_csv(file, index=False)
-    return file
+def rows(losses: dict[float, list[float | None]]) -> pd.DataFrame:
+    """Best validation losses of two seeds by learning rate, None where a run diverged, as the table has them."""
+    usual = {"name": "rope", "block": "gpt2", "data": "tinyshakespeare.txt", "metric": "best validation loss"}
+    runs = ((rate, seed, loss) for rate, of_rate in losses.items() for seed, loss in enumerate(of_rate, start=1))
+    return pd.DataFrame(
+        usual | {"rate": rate, "seed": seed, "value": loss, "status": "finished" if loss else "diverged"}
+        for rate, seed, loss in runs
+    )
 
 
 @pytest.mark.parametrize(
     ("losses", "rate"),
     [
         ({0.002: [1.9, 1.8], 0.004: [1.7, 1.9], 0.008: [2.0, 2.0]}, 0.004),  # of the mean, not of the best seed
-        ({0.002: [1.9, 1.8], 0.004: [1.5, "diverged"]}, 0.002),
+        ({0.002: [1.9, 1.8], 0.004: [1.5, None]}, 0.002),
     ],
 )
-def test_the_rate_with_the_lowest_mean_loss_is_chosen(
-    losses: dict[float, list[float | str]], rate: float, tmp_path: Path
-) -> None:
-    (chosen,) = blocks.choose(blocks.read_results(results(tmp_path / "r.csv", losses))).to_dict("records")
+def test_the_rate_with_the_lowest_mean_loss_is_chosen(losses: dict[float, list[float | None]], rate: float) -> None:
+    (chosen,) = blocks.choose(rows(losses)).to_dict("records")
     assert (chosen["block"], chosen["name"], chosen["rate"]) == ("gpt2", "rope", rate)
 
 
-def test_nothing_is_chosen_while_a_seed_is_missing(tmp_path: Path) -> None:
-    rows = blocks.read_results(results(tmp_path / "r.csv", {0.002: [1.9, 1.8], 0.004: [1.7]}))
+def test_nothing_is_chosen_while_a_seed_is_missing() -> None:
     with pytest.raises(SystemExit, match="a seed is missing"):
-        blocks.choose(rows)
-
-
-@pytest.mark.parametrize(
-    ("columns", "block", "name"),
-    [
-        ({"model": "modern", "model.qk_norm": "rms"}, "modern", "rope"),
-        ({"model.qk_norm": "rms"}, "gpt2-qknorm", "rope"),
-        ({"optim": "muon", "model.qk_norm": "none"}, "gpt2-muon", "rope"),
-        ({"interleaved": "true"}, "gpt2", "rope_twin"),
-    ],
-)
-def test_blocks_by_their_settings(columns: dict[str, str], block: str, name: str, tmp_path: Path) -> None:
-    rows = blocks.read_results(results(tmp_path / "r.csv", {0.002: [1.9]}, **columns))
-    assert {*zip(rows["block"], rows["name"], strict=True)} == {(block, name)}
+        blocks.choose(rows({0.002: [1.9, 1.8], 0.004: [1.7]}))
 
 
 def test_the_rates_are_those_that_the_rule_chooses_and_no_last_ones() -> None:
@@ -88,10 +65,10 @@ def test_the_stages_have_the_chosen_rates(stage: str, texts: tuple[str, ...]) ->
         data = TEXTS[0] if grid["data"] == "shakespeare_characters" else TEXTS[1]
         block = next(name for name, own in SETTINGS.items() if own.items() <= grid.items())
         for scheme in grid["pos"].split(","):
-            name, width = blocks.TWIN if grid.get("pos.interleaved") else scheme, grid.get("model.embed_dim", 128)
+            name, width = TWIN if grid.get("pos.interleaved") else scheme, grid.get("model.embed_dim", 128)
             trained[data, block, name, width] = grid["optim.learning_rate"]
             assert grid["optim.learning_rate"] == rates[data, block, scheme] * 128 / width
-    widths, twins = ((128,), [blocks.TWIN]) if stage == "blocks" else ((64, 256), [])
+    widths, twins = ((128,), [TWIN]) if stage == "blocks" else ((64, 256), [])
     cells = {
         (*cell[:2], name, width)
         for cell in rates.index

@@ -251,6 +251,8 @@ def test_the_figures_show_the_means(second: pd.DataFrame) -> None:
     for recipe, line in zip(("default", "chosen"), dots, strict=True):
         assert [*line.get_xdata()][:-1] == pytest.approx([*tables.values(second, "back", recipe).mean(1)])
     axes = figures.lengths(second).axes[0]
-    ends = {text.get_text(): text.xy[1] for text in axes.texts if hasattr(text, "xy")}
+    ends = {line.get_color(): line.get_ydata()[-1] for line in axes.lines if line.get_linestyle() == "-"}
     last = tables.by_seed(second, TEXTS[0], "default", "last_loss", 512).mean(axis=1)
-    assert ends == pytest.approx({scheme: last[scheme] for scheme in figures.COLOURS})
+    assert ends == pytest.approx({colour: last[scheme] for scheme, colour in figures.COLOURS.items()})
+    names = {text.get_text(): text.get_color() for text in axes.texts}
+    assert names == figures.COLOURS
