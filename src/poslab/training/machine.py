@@ -47,7 +47,7 @@ def _device(trainer: TrainerConfig) -> str:
 def check_flex(model: ModelConfig, trainer: TrainerConfig) -> None:
     """Raise SettingError for model.attention_backend=flex on a CPU, where torch has no backward pass of it."""
     if model.attention_backend == "flex" and _device(trainer) != "cuda":
-        problem = "trains on CUDA only; valid here: auto, reference, sdpa, blockwise"
+        problem = "trains on CUDA only; valid here: auto, reference, sdpa, banded, blockwise"
         raise SettingError("model.attention_backend", "flex", problem)
 
 
