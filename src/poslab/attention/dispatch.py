@@ -111,7 +111,8 @@ _TAKES = {
 }
 _DENSE_QUERIES = {"cpu": 256, "cuda": 512}  # up to which the dense formula is the faster one, and small enough
 _LONGEST_MASK = 2048  # queries, whose mask (H, Tq, Tk) is small beside what attention computes for a batch
-_FLEX_IN_16_BITS = 1024  # queries, from which it takes less time than a mask
+_FLEX_IN_16_BITS = 1024  # queries, from which flex takes less time than a mask
+_LONGEST_WITHOUT_BAND = 256  # queries, up to which the dense formula takes no more time
 
 
 class Choice(NamedTuple):
@@ -174,9 +175,9 @@ def choose_backend(
         mask = Choice("sdpa", f"no more than a bias by distance and a window, up to {_LONGEST_MASK:,} queries")
         if masked and not (dtype.itemsize == 2 and query_length >= _FLEX_IN_16_BITS):
             return mask
-        dense = _DENSE_QUERIES["cpu"]
-        if query_length > dense and parts <= _TAKES["banded"] and not _band_problem(dropout_p, may_compile):
-            return Choice("banded", f"no more than {NEAR} distances, more than {dense} queries")
+        long = query_length > _LONGEST_WITHOUT_BAND
+        if long and parts <= _TAKES["banded"] and not _band_problem(dropout_p, may_compile):
+            return Choice("banded", f"no more than {NEAR} distances, more than {_LONGEST_WITHOUT_BAND} queries")
         no_flex = _flex_problem(parts, dropout_p, may_compile) if query_length >= BLOCK else "too few queries"
         if no_flex is None:
             return Choice("flex", "compiled into one kernel")
