@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -120,7 +121,7 @@ SHAW = {"keys", "values"}
         ("cuda", SHAW, 256, 0.0, "reference", "up to 512"),
         ("cuda", SHAW, 257, 0.0, "banded", "no more than 128 distances, more than 256 queries"),
         ("cuda", SHAW, 257, 0.1, "reference", "up to 512"),
-        ("cuda", SHAW | {"later or cached keys"}, 513, 0.0, "blockwise", "flex can't compute values"),
+        ("cuda", SHAW | {"cached keys"}, 513, 0.0, "blockwise", "flex can't compute values"),
         ("cuda", {"keys", "far rows"}, 257, 0.0, "flex", "one kernel"),
         ("cpu", set(), 256, 0.0, "sdpa", "nothing but queries"),
         ("cpu", set(), 256, 0.1, "reference", "up to 256 queries"),
@@ -184,3 +185,16 @@ def test_unusable_backends_are_refused() -> None:
         attend(q, k, v, values, backend="flex", dropout_p=0.1)
     with pytest.raises(SettingError, match=r"^backend=sdpa: can't compute key_bias"):
         attend(q, k, v, key_bias=torch.zeros(2, 2, 4), backend="sdpa")
+
+
+def test_a_band_leaves_parts_of_a_text_and_no_tables_to_others() -> None:
+    q, k, v = inputs(2, 6, 6)
+    terms, _ = random_terms("keys, values", 2, 4, 0, 3)
+    for own_terms, queries in ((None, 6), (terms, 2), (None, 2)):
+        how: dict[str, Any] = {"offset": 6 - queries}
+        found, expected = (
+            attend(q[:, :, -queries:], k, v, own_terms, backend=b, **how) for b in ("banded", "reference")
+        )
+        torch.testing.assert_close(found, expected)
+    with pytest.raises(SettingError, match="backend=banded: can't compute far rows, later keys; valid: auto"):
+        attend(q, k, v, random_terms("keys", 2, 4, -3, 200)[0], causal=False, backend="banded")

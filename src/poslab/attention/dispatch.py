@@ -49,7 +49,8 @@ def attend(
     cached: k and v are those of a text so far, and q of its end; no gradient is needed.
     backend: one of BACKENDS. "reference" is dense and meant to be read, "blockwise" takes memory linear in the length,
         "sdpa" is torch's scaled_dot_product_attention, for no position or a bias by distance, "flex" torch's
-        flex_attention, "banded" a flash kernel with a band of near keys, for what `choose_backend` lists.
+        flex_attention, "banded" a flash kernel with a band of near keys, for what `choose_backend` lists; for a part of
+        a text "banded" is "blockwise", and without tables "sdpa".
 
     Raises SettingError for a backend that is unknown or can't compute this.
     """
@@ -68,13 +69,15 @@ def attend(
         from poslab.attention.kernels.decode import decode_attention
 
         return decode_attention(q, k, v, spec)
-    whole = causal and offset == 0 and q.shape[-2] == k.shape[-2]
-    parts = spec.parts if whole else spec.parts | {"later or cached keys"}
+    whole = offset == 0 and q.shape[-2] == k.shape[-2]
+    parts = spec.parts | {name for name, given in {"later keys": not causal, "cached keys": not whole}.items() if given}
     if backend == "auto":
-        how = dropout_p, q.device, v.dtype, not cached and q.dtype != torch.float64
+        how = dropout_p, q.device, not cached and q.dtype != torch.float64, v.dtype
         backend = choose_backend(parts, q.shape[-2], *how).name
     else:
         check_backend(backend, parts, dropout_p)
+    if backend == "banded" and (terms is None or not whole):
+        backend = "sdpa" if terms is None else "blockwise"
     if backend == "sdpa":
         from poslab.attention.kernels.sdpa import sdpa_attention
 
@@ -103,11 +106,12 @@ def attend(
     return out.to(v.dtype)
 
 
-# What each backend of limited use can compute of `parts_of`.
+# What each backend of limited use can compute.
+_ALWAYS = {"far rows", "later keys", "cached keys"}
 _TAKES = {
-    "sdpa": {"bias", "window", "first_key", "far rows", "later or cached keys"},
-    "flex": {"bias", "window", "first_key", "far rows", "later or cached keys", "keys", "queries", "key_bias"},
-    "banded": {"keys", "values"},
+    "sdpa": {"bias", "window", "first_key"} | _ALWAYS,
+    "flex": {"bias", "window", "first_key", "keys", "queries", "key_bias"} | _ALWAYS,
+    "banded": {"keys", "values", "cached keys"},
 }
 _DENSE_QUERIES = {"cpu": 256, "cuda": 512}  # up to which the dense formula is the faster one, and small enough
 _LONGEST_MASK = 2048  # queries, whose mask (H, Tq, Tk) is small beside what attention computes for a batch
@@ -125,7 +129,7 @@ class Choice(NamedTuple):
 def check_backend(backend: str, parts: Set[str], dropout_p: float = 0.0, option: str = "backend") -> None:
     """Raise SettingError, under the name `option`, for a backend that is unknown or can't compute this attention.
 
-    parts: what enters, as in `AttentionSpec.parts`.
+    parts: as for `choose_backend`.
     """
     require_one_of(BACKENDS, **{option: backend})
     lacking = sorted(parts - _TAKES.get(backend, parts))
@@ -139,18 +143,22 @@ def choose_backend(
     query_length: int,
     dropout_p: float,
     device: torch.device,
-    dtype: torch.dtype = torch.float32,
     may_compile: bool = True,
+    dtype: torch.dtype = torch.float32,
 ) -> Choice:
-    """Return the backend that "auto" stands for; parts: what enters, as in `AttentionSpec.parts`.
+    """Return the backend that "auto" stands for.
+
+    parts: what enters, as in `AttentionSpec.parts`, "later keys" where it isn't causal, "cached keys" where queries and
+    keys aren't those of one whole text.
 
         device          what enters                                  queries          backend
         CUDA, others    nothing                                      any              sdpa
         CPU             nothing, no dropout                          any              sdpa
         CUDA            a bias by distance, a window                 to 2,048, in 16  sdpa, with a mask
                                                                      bits to 1,023
-        CUDA            keys and values of no more than 128          from 257         banded
-                        distances; causal, no dropout
+        CUDA            keys or values of no more than 128           from 257         banded
+                        distances, or both; causal, a whole text,
+                        no dropout, not deterministic
         CUDA            keys or queries by distance, a bias of       128 and more     flex, where torch compiles it
                         keys, padding, too; no dropout
         any             a function of pairs of tokens                to 127           reference
@@ -167,16 +175,16 @@ def choose_backend(
     dtype: of the values; torch.bfloat16 under autocast.
     may_compile: False where lengths change all the time, or in float64.
     """
-    if parts <= {"later or cached keys"} and (dropout_p == 0 or device.type != "cpu"):
+    if parts <= _ALWAYS and (dropout_p == 0 or device.type != "cpu"):
         return Choice("sdpa", "nothing but queries and keys")
     no_flex = None
     if device.type == "cuda":
-        masked = parts <= {"bias", "window", "far rows", "later or cached keys"} and query_length <= _LONGEST_MASK
+        masked = parts <= {"bias", "window"} | _ALWAYS and query_length <= _LONGEST_MASK
         mask = Choice("sdpa", f"no more than a bias by distance and a window, up to {_LONGEST_MASK:,} queries")
         if masked and not (dtype.itemsize == 2 and query_length >= _FLEX_IN_16_BITS):
             return mask
         long = query_length > _LONGEST_WITHOUT_BAND
-        if long and parts <= _TAKES["banded"] and not _band_problem(dropout_p, may_compile):
+        if long and parts <= {"keys", "values"} and not _band_problem(dropout_p, may_compile):
             return Choice("banded", f"no more than {NEAR} distances, more than {_LONGEST_WITHOUT_BAND} queries")
         no_flex = _flex_problem(parts, dropout_p, may_compile) if query_length >= BLOCK else "too few queries"
         if no_flex is None:

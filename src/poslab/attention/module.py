@@ -185,6 +185,6 @@ class SchemeModule(nn.Module):
             of_tokens = {"key_bias"} if self._has_key_bias(layer) else pairwise
             window, null = (None, None) if terms is None else (terms.window, terms.null)
             hides = window is not None and window < self.shape.context_length
-            of_text = set() if self.shape.causal else {"later or cached keys"}
+            of_text = set() if self.shape.causal else {"later keys"}
             found.append(of_tokens | of_text | parts_of(terms, window=window if hides else None, null=null))
         return found

@@ -16,7 +16,7 @@ from poslab.attention.blocks import WeightDropout, query_blocks
 from poslab.positions import RelativeTerms, ScoreTile, Tables
 
 _MANY_ROWS = 1024
-NEAR = 128  # distances, whose pairs `kernels/banded.py` computes by themselves
+NEAR = 128  # distances, up to which `kernels/banded.py` can compute their pairs by themselves
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ def parts_of(terms: RelativeTerms | None, **more: object) -> set[str]:
     """Return the names of the tables that are given, and of `more` that isn't None.
 
     "many rows" is one of them where each query would have thousands of products with keys or queries by distance,
-    "far rows" where keys farther apart than `NEAR` have rows of their own.
+    "far rows" where tables tell apart more than the distances from 0 to `NEAR` at most.
     """
     given = {name for name, part in more.items() if part is not None}
     if terms is None:

@@ -26,9 +26,9 @@ from poslab.processors import compiled, compiler_problem
 from poslab.tasks.base import IGNORED
 
 _FEW_LOGITS = 2**18  # up to which torch's functions take half of the time
-# At a time, by timings, for as much memory as they take: 512 rows of GPT-2's vocabulary, and 1,024 in 16 bits.
+# At a time on a CPU, by timings, for as much memory as they take: 512 rows of GPT-2's vocabulary, and 1,024 in 16 bits.
 _LOGITS, _LOGITS_OF_16_BITS = 2**25, 2**26
-_LOGITS_ON_GPU = 2**27
+_LOGITS_ON_GPU = 2**27  # of two bytes a quarter of a gigabyte
 _ALIGNED = 64  # columns: with the 50,257 of GPT-2 an H200 multiplies in 16 bits at a seventh of the speed
 _IN_CACHE = 2**19
 _COLUMNS = 2**13  # of the logits, by which a product in 16 bits takes two thirds of the time
@@ -75,7 +75,8 @@ class _HeadLoss(torch.autograd.Function):
         on_cpu = _stays_in_cache(hidden)
         at_once = max(1, (_LOGITS if dtype.itemsize > 2 else _LOGITS_OF_16_BITS) // len(weight))
         if not on_cpu:
-            head = F.pad(head, (0, 0, 0, -len(head) % _ALIGNED))
+            if missing := -len(head) % _ALIGNED:
+                head = F.pad(head, (0, 0, 0, missing))
             pieces = -(-len(rows) * len(head) // _LOGITS_ON_GPU)
             at_once = max(1, -(-len(rows) // max(1, pieces)))  # of equal sizes, for which one kernel is compiled
         grad_hidden, grad_weight = torch.empty_like(rows), None
@@ -109,7 +110,7 @@ class _HeadLoss(torch.autograd.Function):
 
 
 def _stays_in_cache(hidden: Tensor) -> bool:
-    """Return whether few rows at a time take less time than all in few kernels."""
+    """Return whether it pays to compute few rows at a time, as on a CPU; elsewhere all are, in few kernels."""
     return hidden.device.type == "cpu"
 
 

@@ -94,7 +94,7 @@ def training_choices(model: GPT, device: torch.device, precision: str = "32-true
         return {Choice(attention.backend, "model.attention_backend")}
     length = model.shape.context_length
     dtype = torch.bfloat16 if "16" in precision else model.token_embedding.weight.dtype
-    how = attention.dropout_p, device, dtype, dtype != torch.float64
+    how = attention.dropout_p, device, dtype != torch.float64, dtype
     return {choose_backend(parts, length, *how) for parts in model.attention_parts()}
 
 

@@ -1,4 +1,4 @@
-"""Causal attention whose relative terms tell near keys apart, on a GPU: the band of near pairs by matrix products, all
+"""Causal attention whose relative terms tell near keys apart: the band of near pairs by matrix products, all
 pairs beyond it, which share one row of the tables, by torch's flash kernel.
 
 Pairs at distance K, `highest`, or more are those of plain causal attention of q[K:] over k[:-K]. Both parts meet in the

@@ -51,7 +51,8 @@ def flex_spec_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) ->
     # All layers and steps share a mask without first keys; a compiler finds by itself what is computed twice.
     make_mask = _kept_mask if spec.first_key is None and not torch.compiler.is_compiling() else _make_mask
     seen = make_mask(*sizes, spec.first_key)
-    options = _TILES if added and v.dtype.itemsize == 2 else None
+    # Few queries go to another of torch's kernels.
+    options = _TILES if added and v.dtype.itemsize == 2 and q.shape[-2] >= BLOCK else None
     out: Tensor = kernel(q, k, wide_v, score_mod if added else None, seen, scale=spec.scale, kernel_options=options)
     return out[..., : v.shape[-1]]
 

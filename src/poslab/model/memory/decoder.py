@@ -69,6 +69,10 @@ class MemoryGPT(GPT):
             attention: Any = self.blocks[retrieval.layer].attention
             attention.retrieval = RetrievedAttention(self.shape.num_heads, retrieval)
 
+    def attention_parts(self) -> list[set[str]]:
+        """Return what enters attention in each layer, with the keys from memory, of which some are no tokens."""
+        return [parts | {"first_key", "cached keys"} for parts in super().attention_parts()]
+
     @property
     def reach(self) -> int:
         """Number of tokens before a segment that it may see."""
