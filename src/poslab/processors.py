@@ -116,9 +116,8 @@ def shared_memory() -> int:
     """Return the bytes of shared memory that a block of threads may have on the current GPU; 0 without one."""
     if not torch.cuda.is_available():
         return 0
-    return int(
-        getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "shared_memory_per_block_optin", 0)
-    )
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return int(getattr(properties, "shared_memory_per_block_optin", 0))
 
 
 def largest_tensor() -> Any:
