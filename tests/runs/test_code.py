@@ -171,3 +171,36 @@ def test_a_run_that_resumes_with_other_code_of_poslab_says_so(
     assert summary["code_fingerprint"] == f"{first}+0123456789abcdef"
     resume(tmp_path / "run", "trainer.max_epochs=4")
     assert "code has changed" not in capsys.readouterr().err
+
+
+NORM = """
+import torch
+
+class Mine(torch.nn.RMSNorm):
+    def forward(self, x):
+        return 1.0 * super().forward(x)
+"""
+
+
+def test_an_edited_part_of_the_block_gives_no_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, run = tmp_path / "my_file.py", tmp_path / "run"
+    file.write_text(NORM)
+    with monkeypatch.context() as patch:
+        scheme_in(tmp_path, patch, "my_file.Mine")
+        train(compose_config(*TINY, "model.norm._target_=my_file.Mine", f"run_dir={run}"))
+        capsys.readouterr()
+        assert evaluate_run(run, allow_code=True)
+        load(run, allow_code=True)
+        assert capsys.readouterr().err == ""
+    (run / "evaluation.json").unlink()
+    file.write_text(NORM.replace("1.0", "3.0"))
+    code.scheme_fingerprint.cache_clear()
+    scheme_in(tmp_path, monkeypatch, "my_file.Mine")
+    with pytest.raises(SettingError, match=r"the code of my_file\.Mine has changed since it was trained, so its"):
+        evaluate_run(run, allow_code=True)
+    assert not (run / "evaluation.json").exists()
+    capsys.readouterr()
+    load(run, allow_code=True)
+    assert "the code of my_file.Mine has changed since it was trained" in capsys.readouterr().err

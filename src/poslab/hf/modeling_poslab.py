@@ -6,6 +6,7 @@ The decoder and its position scheme are poslab's, which must be installed; here 
 transformers calls them. Generation computes every token anew: poslab's own `generate` has a cache.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar
@@ -19,6 +20,7 @@ from transformers.modeling_outputs import CausalLMOutput
 from poslab import GPT
 from poslab.config.parts import with_parts
 from poslab.config.schemes import parse_scheme
+from poslab.runs.code import edited
 
 
 class PoslabConfig(PreTrainedConfig):
@@ -49,6 +51,9 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         with torch.device("cpu"):  # transformers begins on a device without memory, where a scheme can't be tried
             settings = with_parts(config.model, "model")
             gpt = GPT(parse_scheme(config.pos) if config.pos else None, vocab_size=config.vocab_size, **settings)
+        about = getattr(config, "poslab", None)  # none of a model that nobody trained
+        if whose := about and edited(about, gpt.pos):
+            warnings.warn(f"the code of {whose} has changed since it was trained", stacklevel=2)
         gpt.seed = config.seed
         for name, module in gpt.named_children():
             self.add_module(name, module)

@@ -33,7 +33,8 @@ from poslab.runs.folder import RunFolder, run_at
 class Checkpoint:
     """Model in eval mode, and what is known of its training.
 
-    scheme_edited: whether the code of its scheme has changed since, so that the model may be another one.
+    edited: the classes, of its scheme or its block, whose code has changed since, so that the model may be another one;
+    empty if none.
     config: every setting of its training, in plain values.
     settings: those of the scheme that are others than in training, of another scheme those that were given;
     trained_with: the same ones, as they were then.
@@ -44,7 +45,7 @@ class Checkpoint:
     vocabulary: AnyVocabulary
     pos_name: str
     data_sha256: str
-    scheme_edited: bool
+    edited: str
     config: dict[str, Any]
     settings: dict[str, Any] = field(default_factory=dict)
     trained_with: dict[str, Any] = field(default_factory=dict)
@@ -60,8 +61,10 @@ class Checkpoint:
 
     def require_its_code(self) -> None:
         """Raise SettingError if measurements would be another model's."""
-        if self.scheme_edited:
-            problem = "the code of its scheme has changed since it was trained, so its losses may be another model's"
+        if self.edited:
+            problem = (
+                f"the code of {self.edited} has changed since it was trained, so its losses may be another model's"
+            )
             raise SettingError("ckpt", self.path, problem)
 
     @property
@@ -122,7 +125,7 @@ def load_checkpoint(
             raise
         raise SettingError("ckpt", path, "there is not enough memory for it") from error
     model.tokenizer, model.seed = vocabulary, int(config["seed"])
-    checkpoint = Checkpoint(path, model.eval(), vocabulary, pos_name, sha256, bool(whose), config)
+    checkpoint = Checkpoint(path, model.eval(), vocabulary, pos_name, sha256, whose, config)
     return _with_settings(checkpoint, settings) if settings else checkpoint
 
 

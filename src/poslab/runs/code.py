@@ -75,6 +75,12 @@ def parts_fingerprint(parts: Mapping[str, Any]) -> str | None:
     return scheme_fingerprint(*(fields.imported(target, TARGET) for target in foreign_parts(parts)))
 
 
+def model_fingerprint(model: Mapping[str, Any]) -> str | None:
+    """Return 16 hex digits for the source of a model's parts from outside, as its norm or MLP; None if there are
+    none."""
+    return scheme_fingerprint(*(fields.imported(target, TARGET) for target in outside(model)))
+
+
 @cache
 def scheme_fingerprint(*classes: Callable[..., Any]) -> str | None:
     """Return 16 hex digits for the source of schemes, of a task or of other parts; None if there are no files, as for a
@@ -118,10 +124,14 @@ def changed_fingerprints(before: Mapping[str, Any], scheme: PositionScheme) -> l
 
 
 def edited(before: Mapping[str, Any], scheme: PositionScheme) -> str:
-    """Return a scheme's classes if their source is no longer that of the fingerprint in `before`, else nothing."""
-    if "scheme_fingerprint" not in changed_fingerprints(before, scheme):
-        return ""
-    return " with ".join(map(full_name, classes(scheme)))
+    """Return the classes of a scheme, and of a model's parts from outside, whose source is no longer that of the
+    fingerprints in `before`; empty if there are none."""
+    of_scheme = "scheme_fingerprint" in changed_fingerprints(before, scheme)
+    found = [" with ".join(map(full_name, classes(scheme)))] if of_scheme else []
+    model = before["config"]["model"]
+    if before.get("model_fingerprint") not in (None, model_fingerprint(model)):
+        found += outside(model)
+    return " or ".join(found)
 
 
 def continued(before: Mapping[str, Any], scheme: PositionScheme) -> dict[str, str | None]:

@@ -11,7 +11,7 @@ from poslab.config.train import TrainConfig
 from poslab.metric import EXACT, LOSS, SOLVED
 from poslab.model.decoder import GPT
 from poslab.runs.checkpoint_files import describe
-from poslab.runs.code import continued, fingerprints
+from poslab.runs.code import continued, fingerprints, model_fingerprint
 from poslab.training.data import DataModule
 from poslab.training.optimizer import clip_gradients, make_optimizer, make_schedule, with_schedule
 from poslab.training.state import RunState
@@ -28,7 +28,8 @@ class LanguageModel(LightningModule):
         model.seed = config.settings.seed
         self.config = config
         self.data = data
-        self.fingerprints = fingerprints(config.pos)
+        self._of_model = {"model_fingerprint": model_fingerprint(config.plain["model"])}
+        self.fingerprints = fingerprints(config.pos) | self._of_model
         self.state = RunState()
         self.figures: dict[str, float] = {}  # of the last validation, beside its loss
         self._sums = torch.zeros(data.number_of_sums, dtype=torch.float64)  # of the validation under way
@@ -104,7 +105,7 @@ class LanguageModel(LightningModule):
         checkpoint["state"] = self.state.plain()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.fingerprints = continued(checkpoint["poslab"], self.config.pos)
+        self.fingerprints = continued(checkpoint["poslab"], self.config.pos) | self._of_model
         self.state = RunState.from_checkpoint(checkpoint)
 
 
