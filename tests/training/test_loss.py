@@ -127,3 +127,26 @@ def test_on_a_gpu(autocast: bool) -> None:
     exact = loss_and_gradients(separate(hidden.double(), weight.double(), targets), hidden, weight)
     for x, y in zip(found, exact, strict=True):
         assert (x - y).norm() < (2e-2 if autocast else 1e-5) * y.norm()
+
+
+@pytest.mark.parametrize("all_at_once", [False, True])
+def test_where_no_target_counts_gradients_are_0(all_at_once: bool) -> None:
+    hidden, weight, targets = inputs(torch.float32)
+    loss = (separate if all_at_once else head_loss)(hidden, weight, torch.full_like(targets, IGNORED))
+    _, *gradients = loss_and_gradients(loss, hidden, weight)
+    assert loss.isnan()
+    assert not any(gradient.any() for gradient in gradients)
+
+
+@pytest.mark.parametrize("target", [-1, 10**6])
+def test_a_target_that_is_none_is_refused(target: int) -> None:
+    hidden, weight, targets = inputs(torch.float32)
+    with pytest.raises((IndexError, RuntimeError), match=r"out of bounds"):
+        head_loss(hidden, weight, targets.index_fill(0, torch.tensor([0]), target))
+
+
+def test_second_derivatives_are_refused() -> None:
+    """A loss's own gradient is constant, so torch's mark would let them be wrong."""
+    hidden, weight, targets = inputs(torch.float32)
+    with pytest.raises(RuntimeError, match=r"second derivatives \(create_graph=True\) are not known here"):
+        torch.autograd.grad(head_loss(hidden, weight, targets), hidden, create_graph=True)

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from poslab.attention.once import once_differentiable
 from poslab.attention.reference import without_autocast
 from poslab.model.decoder import GPT
 from poslab.processors import compiled, compiler_problem
@@ -80,7 +80,7 @@ class _HeadLoss(torch.autograd.Function):
             pieces = -(-len(rows) * len(head) // _LOGITS_ON_GPU)
             at_once = max(1, -(-len(rows) // max(1, pieces)))  # of equal sizes, for which one kernel is compiled
         grad_hidden, grad_weight = torch.empty_like(rows), None
-        parts = (x.split(at_once) for x in (rows, grad_hidden, targets.clamp(min=0).unsqueeze(1), counts))
+        parts = (x.split(at_once) for x in (rows, grad_hidden, targets.unsqueeze(1).where(counts, 0), counts))
         for of_rows, of_grad, of_targets, of_counts in zip(*parts, strict=True):
             logits = _logits(of_rows, head)  # (n, V), soon their gradients
             if on_cpu:
@@ -104,7 +104,7 @@ class _HeadLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         grad_hidden, grad_weight, number = ctx.saved_tensors
-        each = grad_loss / number
+        each = grad_loss / number.clamp(min=1)  # none counts: the loss is no number, and its gradients are 0
         of_hidden, of_weight = ctx.dtypes
         return _scaled(grad_hidden, each, of_hidden), _scaled(grad_weight, each, of_weight), None, None
 

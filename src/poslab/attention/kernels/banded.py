@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from poslab.attention.kernels.near_tables import near_tables
+from poslab.attention.once import once_differentiable
 from poslab.attention.reference import AttentionSpec, without_autocast
 from poslab.processors import causal_flash_kernels
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from poslab.attention.blocks import WeightDropout
 from poslab.attention.kernels.band_tile import BandTile
@@ -24,6 +23,7 @@ from poslab.attention.kernels.flash import bias_by_distance, flash_attention, is
 from poslab.attention.kernels.near_tables import LOG2_E, NearTables, key_bias, near_tables, null_scores
 from poslab.attention.kernels.products import for_product, products_for, rounded, unrounded
 from poslab.attention.kernels.scores import Call, Scores, adding
+from poslab.attention.once import once_differentiable
 from poslab.attention.reference import AttentionSpec, no_infinity, with_null, without_autocast
 
 

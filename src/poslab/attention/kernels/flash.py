@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from poslab.attention.blocks import BLOCK, QueryBlock, query_blocks
 from poslab.attention.kernels.near_tables import LOG2_E, NearTables, largest_score
 from poslab.attention.kernels.sdpa import skewed
+from poslab.attention.once import once_differentiable
 from poslab.attention.reference import AttentionSpec, with_null
 from poslab.processors import cpu_flash_kernels
 

@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from poslab.attention.blocks import QueryBlock, WeightDropout, query_blocks
 from poslab.attention.kernels.near_tables import LOG2_E
+from poslab.attention.once import once_differentiable
 from poslab.attention.reference import (
     AttentionSpec,
     by_row,

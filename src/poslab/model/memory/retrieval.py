@@ -33,10 +33,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from poslab.attention import SchemeLayer
+from poslab.attention.once import once_differentiable
 from poslab.attention.reference import softmax_or_zeros, without_autocast
 from poslab.errors import SettingError, require_at_least
 from poslab.positions import ModelShape, PositionScheme, Tables
