@@ -49,8 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # because `| head` has closed it; the page is written by then
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
     except (BadTable, BadSetting, OSError) as error:
-        hint = " (value=COLUMN says which one is meant; see --help)" if isinstance(error, NoColumn) else ""
-        print(f"error: {error}{hint}", file=sys.stderr)
+        hint = " (name=COLUMN, seed=COLUMN and value=COLUMN say which is meant; see --help)"
+        named = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        print(f"error: {named}{hint if isinstance(error, NoColumn) else ''}", file=sys.stderr)
         return 2
     return 0
 

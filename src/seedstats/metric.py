@@ -100,7 +100,8 @@ def metric_of(rows: pd.DataFrame, name: str | None, length: int | None, better: 
     first, values = of_metric.iloc[0], of_metric.loc[of_metric["status"] == FINISHED, "value"]
     direction = first["better"] or better
     if not direction:
-        raise BadSetting("better", "", f"must be lower or higher: which {first['metric']} is the better one?")
+        problem = f"must be lower or higher, as in better=lower: which {first['metric']} is the better one?"
+        raise BadSetting("better", "", problem)
     ends = bool(values.between(0, 1).all() and values.isin([0, 1]).any())  # where a t test takes seeds for certain
     unit = first["unit"] or ("of all" if ends else "")
     at_length = length or (int(lengths[0]) if lengths else None)

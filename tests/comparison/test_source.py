@@ -157,7 +157,7 @@ TWO = "scheme,seed,value,better\na,1,4.0,lower\nb,1,4.1,lower\n"
         ("scheme,seed,value,t\na,1,4.0,8.1\na,2,4.1,8.2\nb,1,3.9,8.3\nb,2,4.0,8.4\n", "better=lower",
          "table={0}: column t: nearly every row has"),
         ("scheme,seed,value\na,1,nan\nb,1,\n", "better=lower", "no finished run to compare"),
-        ("scheme,seed,value\na,1,4.0\n", "", "better=: must be lower or higher: which value is the better one?"),
+        ("scheme,seed,value\na,1,4.0\n", "", "better=: must be lower or higher, as in better=lower: which"),
         (TWO, "better=higher", "better=higher: the table's column better says otherwise of "),
         (TWO + "c,1,4.1,higher", "",
          "table={0}: row 4, column better: 'higher' is another one than in an earlier row"),

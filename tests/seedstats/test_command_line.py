@@ -93,15 +93,17 @@ TWO = "name,seed,value,better\na,1,4.0,lower\nb,1,4.1,lower\n"
 @pytest.mark.parametrize(
     ("text", "settings", "problem"),
     [
-        (None, "", "[Errno 2] No such file or directory: '{file}'"),
+        (None, "", "{file}: No such file or directory"),
         ("", "", "{file}: has no rows"),
         ("name,seed,loss\na,1,4.0\n", "",
-         "{file}: has no column value; it has name, seed, loss (value=COLUMN says which one is meant; see --help)"),
+         "{file}: has no column value; it has name, seed, loss "
+         "(name=COLUMN, seed=COLUMN and value=COLUMN say which is meant; see --help)"),
         ("name,seed,value,t\na,1,4.0,8.1\na,2,4.1,8.2\nb,1,3.9,8.3\nb,2,4.0,8.4\n", "better=lower",
          "column t: nearly every row has a value of its own, so it can't be a setting; leave it out"),
         ("name,seed,value\na,1,nan\nb,1,\n", "better=lower",
          "no finished run to compare, but for seeds that diverged as well"),
-        ("name,seed,value\na,1,4.0\n", "", "better: must be lower or higher: which value is the better one?"),
+        ("name,seed,value\na,1,4.0\n", "",
+         "better: must be lower or higher, as in better=lower: which value is the better one?"),
         (TWO + "c,1,4.1,higher", "",
          "{file}: row 4, column better: 'higher' is another one than in an earlier row of the same metric"),
         (TWO, "baseline=c", "baseline=c: unknown; valid: a, b"),

@@ -67,7 +67,7 @@ def test_direction_and_unit_may_be_typed() -> None:
     """Of a metric without a unit nothing is known of what matters; 0 and 1 are taken for proportions."""
     plain = {"mine": losses(noise=0.03, mine=0.0)["mine"], "plain": losses(noise=0.03, a=0, plain=0.0)["plain"]}
     kind = {"metric": "value"}
-    with pytest.raises(BadSetting, match=r"^better: must be lower or higher: which value is the better one\?$"):
+    with pytest.raises(BadSetting, match=r"^better: must be lower or higher, as in better=lower: which"):
         compared(rows(plain, kind))
     (text,) = said(compared(rows(plain, kind), better="lower"))
     assert text.endswith(" seeds.")

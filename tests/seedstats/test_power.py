@@ -64,3 +64,21 @@ def test_plan_of_five_seeds() -> None:
     assert plan.low == pytest.approx(74 * 4 / 11.143, rel=0.08)
     assert plan.high == pytest.approx(74 * 4 / 0.4844, rel=0.04)
     assert plan_seeds(0.0151, 50, 0.005).assured < plan.assured
+
+
+@pytest.mark.parametrize(
+    ("sd", "pilot", "effect", "problem"),
+    [
+        (math.nan, 3, 0.02, "sd=nan: must be a number"),
+        (-0.1, 3, 0.02, "sd=-0.1: must be a number, at least 0"),
+        (0.03, 1, 0.02, "pilot=1: must be at least 2"),
+        (0.03, 3, 0.0, "effect=0.0: must be a finite number other than 0"),
+    ],
+)
+def test_a_plan_from_nothing_is_refused(sd: float, pilot: int, effect: float, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        plan_seeds(sd, pilot, effect)
+
+
+def test_an_effect_has_no_direction() -> None:
+    assert plan_seeds(0.03, 3, -0.02) == plan_seeds(0.03, 3, 0.02)

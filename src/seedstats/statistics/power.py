@@ -55,11 +55,18 @@ def plan_seeds(sd: float, pilot: int, effect: float, alpha: float = 0.05) -> See
     """Return how many seeds a new study needs to see a mean difference `effect`, as far as a pilot tells.
 
     `sd` is the standard deviation of the paired differences over `pilot` seeds, at least 2, in the unit of `effect`;
-    `alpha` and the power are those of `seeds_needed`.
+    `alpha` and the power are those of `seeds_needed`. The effect's sign doesn't matter. Raises ValueError for a pilot
+    of one seed, an sd that is negative or no number, and an effect of 0.
     """
+    if not sd >= 0:
+        raise ValueError(f"sd={sd}: must be a number, at least 0")
+    if pilot < 2:
+        raise ValueError(f"pilot={pilot}: must be at least 2, because one seed tells no spread")
+    if not (math.isfinite(effect) and effect != 0):
+        raise ValueError(f"effect={effect}: must be a finite number other than 0")
     tail = (1 - CONFIDENCE) / 2
     limits = (sd_limit(sd, pilot, probability) for probability in (tail, 1 - tail, ASSURANCE))
-    return SeedsPlan(*(seeds_needed(limit, effect, alpha) for limit in limits))
+    return SeedsPlan(*(seeds_needed(limit, abs(effect), alpha) for limit in limits))
 
 
 def sd_limit(sd: float, n: int, probability: float) -> float:
