@@ -80,12 +80,14 @@ def blamed(error: Exception) -> str | None:
 
 
 def _in_place_of_a_library(error: Exception) -> str | None:
-    """Return the file of the current folder that an installed library has imported, if the error comes from it."""
-    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    files += [error.path] if isinstance(error, ImportError) and error.path else []
+    """Return the file of the current folder that an installed library has imported, if the error comes from it, and not
+    from a call of something in it, as of a callback."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    found = [(importer.filename, frame.filename) for importer, frame in pairwise(frames) if frame.name == "<module>"]
     module = getattr(error, "obj", None)  # of an AttributeError
-    files += [str(getattr(module, "__file__", None) or "")]
-    for importer, file in pairwise(files):
+    for file in (getattr(error, "path", None), getattr(module, "__file__", None)):
+        found += [(frames[-1].filename, file)] if file and frames else []
+    for importer, file in found:
         if _installed(importer) and Path(file).parent == Path.cwd():
             return Path(file).name
     return None

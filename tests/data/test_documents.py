@@ -41,7 +41,9 @@ def test_documents_of_every_format(name: str, gpt2: tiktoken.Encoding, tmp_path:
     assert not [*(tmp_path / "cache").glob("*.datasets")]  # which is as large as the corpus
 
 
-def test_what_is_empty_is_no_document_and_one_is_cut_as_a_text_is(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+def test_what_is_empty_is_no_document_and_one_is_cut_as_a_text_is(
+    gpt2: tiktoken.Encoding, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "c.jsonl").write_text('{"text": "one"}\n\n{"text": ""}\n{"text": null}\n{"text": "two"}')
     loaded = load_corpus(str(tmp_path / "c.jsonl"), gpt2, tmp_path / "cache")
     assert (loaded.documents, gpt2.decode(loaded.train.tolist()), gpt2.decode(loaded.validation.tolist())) == (
@@ -49,6 +51,7 @@ def test_what_is_empty_is_no_document_and_one_is_cut_as_a_text_is(gpt2: tiktoken
         "one",
         "two",
     )
+    assert "c.jsonl: 2 of 4 documents are empty, or null, and left out\n" in capsys.readouterr().out
     text = "one two three four five six seven eight nine ten"
     (tmp_path / "c.jsonl").write_bytes(as_lines([text]))
     loaded = load_corpus(str(tmp_path / "c.jsonl"), gpt2, tmp_path / "cache")

@@ -1,19 +1,22 @@
 """Parts that a command line chooses: optimizer, schedule, callbacks, loggers, poslab's or those of a user."""
 
 import importlib
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from common import SMOKE, RunScript, compose_config
-from runs_to_resume import TINY, logged, resume
+from runs_to_resume import TINY, content_of, logged, resume
 
 from poslab.config.fields import NOT_COMPARED, NOT_IDENTITY
 from poslab.config.groups import flat
 from poslab.config.train import TrainConfig
+from poslab.environment import blamed
 from poslab.errors import SettingError, UserError
 from poslab.runs.checkpoint import load_checkpoint
 from poslab.sweep.job_list import identity
@@ -239,3 +242,71 @@ def test_a_run_that_is_worse_than_guessing_says_so(tmp_path: Path, capsys: pytes
     *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith("warning: the last validation loss, ")
     assert line.endswith("which equal chances for all 1,417 tokens give: it has learned nothing, or too fast")
+
+
+def test_averaged_weights_are_those_that_were_validated(tmp_path: Path) -> None:
+    ema = ["callbacks.e._target_=pytorch_lightning.callbacks.EMAWeightAveraging", "callbacks.e.decay=0.9"]
+    summary = train(compose_config(*TINY, *ema, "optim.learning_rate=0.01", f"run_dir={tmp_path / 'run'}"))
+    assert summary.best_step == summary.steps
+    last, best = content_of(tmp_path / "run"), load_checkpoint(tmp_path / "run").model.state_dict()
+    for name, weight in best.items():
+        assert torch.equal(weight, last["state_dict"][f"model.{name}"])
+    assert not torch.equal(best["token_embedding.weight"], last["current_model_state"]["model.token_embedding.weight"])
+
+
+LOGGER = """
+from pytorch_lightning.loggers.logger import Logger
+
+class Mine(Logger):
+    name, version, seen = "mine", 0, []
+
+    def log_metrics(self, metrics, step=None):
+        self.seen.append(metrics)
+
+    def log_hyperparams(self, params, *rest, **others):
+        pass
+"""
+
+
+def test_a_logger_needs_only_what_lightning_asks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_logger_of_mine.py").write_text(LOGGER)
+    monkeypatch.syspath_prepend(tmp_path)
+    train(compose_config(*SMOKE, "logger.mine._target_=a_logger_of_mine.Mine", f"run_dir={tmp_path / 'run'}"))
+    assert any("val/loss" in metrics for metrics in sys.modules["a_logger_of_mine"].Mine.seen)
+
+
+def test_what_lightning_refuses_is_one_line(tmp_path: Path) -> None:
+    bar = "callbacks.bar._target_=pytorch_lightning.callbacks.RichProgressBar"
+    with pytest.raises(UserError, match=r"^Trainer was configured with .* found `\w+` in callbacks list\.$"):
+        train(compose_config(*SMOKE, bar, f"run_dir={tmp_path / 'run'}"))
+
+
+def test_a_profiler_has_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(logging.Logger, "handle", lambda logger, record: said.append(record.getMessage()))
+    train(compose_config(*SMOKE, "trainer.profiler=simple", f"run_dir={tmp_path / 'run'}"))
+    assert any("run_training_batch" in text for text in said)
+    assert not any("GPU available" in text for text in said)
+
+
+BUG = """
+from pytorch_lightning import Callback
+
+class Bug(Callback):
+    def on_train_batch_end(self, trainer, *rest):
+        {}["missing"]
+"""
+
+
+def test_a_bug_in_a_part_of_one_s_own_is_no_wrong_file_name(
+    run_script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a_bug_of_mine.py").write_text(BUG)
+    monkeypatch.chdir(tmp_path)
+    bug = "callbacks.bug._target_=a_bug_of_mine.Bug"
+    with pytest.raises(KeyError, match="missing") as raised:
+        run_script("train", *SMOKE, bug, "run_dir=run")
+    assert blamed(raised.value) is None
+    assert any("resume=run allow_code=true" in note for note in raised.value.__notes__)
+    code, output, errors = run_script("train", "-m", *SMOKE, bug, "seed=1,2", "run_dir=sweep")
+    assert (code, output.count("failed        KeyError: 'missing' (log: ")) == (1, 2), errors

@@ -54,7 +54,10 @@ def tokenised_documents(
         feature = dataset.features[column]
         if (found := getattr(feature, "dtype", type(feature).__name__)) not in ("string", "large_string", "null"):
             raise SettingError("column", column, f"holds {found} in {path}, no text")
-        for batch in _mapped(dataset, path, column, tokenizer, folder).with_format("arrow").iter(_ROWS):
+        tokenised = _mapped(dataset, path, column, tokenizer, folder)
+        if left_out := len(dataset) - len(tokenised):
+            print(f"data     {path}: {left_out:,} of {len(dataset):,} documents are empty, or null, and left out")
+        for batch in tokenised.with_format("arrow").iter(_ROWS):
             tokens = batch["tokens"].combine_chunks()
             yield Encoded(tokens.flatten().to_numpy(), np.cumsum(tokens.value_lengths().to_numpy()))
     except UserError:

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import traceback
 from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
@@ -20,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from poslab.config.command_line import argv_of
 from poslab.config.train import TrainConfig
-from poslab.errors import UserError
+from poslab.errors import UserError, first_line
 from poslab.metric import LOSS, PERPLEXITY
 from poslab.processors import compute_on
 from poslab.runs.code import fingerprints, parts_fingerprint
@@ -139,6 +140,11 @@ def _run(config: TrainConfig, command: list[str], log: Path, planned_code: dict[
     except Interrupted as interrupted:
         print(interrupted, file=sys.stderr)
         sys.exit(interrupted.exit_code)
+    except Exception as error:
+        traceback.print_exception(error)
+        # Last, because there the reason is read.
+        print(f"error: {type(error).__name__}: {first_line(error)}", file=sys.stderr)
+        sys.exit(1)
 
 
 def code_of(config: TrainConfig) -> dict[str, str | None]:

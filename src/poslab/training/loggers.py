@@ -52,10 +52,11 @@ def make_loggers(nodes: Mapping[str, Node], folder: RunFolder) -> list[Logger]:
         place = {"save_dir": folder.path} if takes(node, "save_dir") and "save_dir" not in node else {}
         try:
             loggers.append(part(node, f"logger.{name}")(**place))
-            _ = loggers[-1].experiment  # type: ignore[attr-defined]  # begins its run
+            getattr(loggers[-1], "experiment", None)  # which begins its run, in a logger that has one
         except Exception as error:  # whatever its packages, a file or a server raise
             problem = error if isinstance(error, UserError) else f"logger={name}: {error}"
-            raise UserError(" ".join(f"{problem}; resume={folder} tries again".split())) from error
+            again = f"; {shlex.quote(f'resume={folder}')} tries again" if folder.is_run else ""
+            raise UserError(" ".join(f"{problem}{again}".split())) from error
     return loggers
 
 

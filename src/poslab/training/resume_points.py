@@ -54,7 +54,8 @@ class BestWeights(Checkpoint):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if language_model_of(pl_module).state.best_step == trainer.global_step:
-            trainer.save_checkpoint(self.folder.best, weights_only=True)
+            # Whole, because what averages weights for a validation puts them into a whole checkpoint.
+            trainer.save_checkpoint(self.folder.best)
 
 
 class ResumePoints(Checkpoint):

@@ -26,7 +26,15 @@ from poslab.training.optimizer import make_schedule
 from poslab.training.resume import ResumedRun, open_run_to_resume, resume_hints
 from poslab.training.run_ends import check_target
 from poslab.training.summary import summarise
-from poslab.training.trainer import check_limits, check_trainer, make_callbacks, make_trainer, quieten, run_warnings
+from poslab.training.trainer import (
+    check_limits,
+    check_trainer,
+    make_callbacks,
+    make_trainer,
+    quieten,
+    refusals_in_one_line,
+    run_warnings,
+)
 
 
 def train(config: TrainConfig) -> Summary:
@@ -65,7 +73,7 @@ def train(config: TrainConfig) -> Summary:
         if rank() == 0:
             _begin(folder, module, trainer, earlier)
         with resume_hints(folder, config):
-            with stop.listening():
+            with stop.listening(), refusals_in_one_line():
                 _fit(trainer, module, folder, earlier)
             summary = summarise(module, trainer)
             if rank() == 0:

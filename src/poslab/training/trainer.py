@@ -5,7 +5,8 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -49,19 +50,30 @@ def make_trainer(
     else:
         callbacks.append(LineAMinute())
     own: dict[str, Any] = {"max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
-    trainer = Trainer(
-        **asdict(config.trainer) | launched(config.trainer.devices) | own,
-        logger=make_loggers(config.logger, folder),
-        callbacks=callbacks,
-        plugins=[CheckpointFiles(), *launcher_plugins()],
-        use_distributed_sampler=False,  # the data know how to share them
-        enable_progress_bar=on_terminal,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-    )
+    loggers = make_loggers(config.logger, folder)
+    with refusals_in_one_line():
+        trainer = Trainer(
+            **asdict(config.trainer) | launched(config.trainer.devices) | own,
+            logger=loggers,
+            callbacks=callbacks,
+            plugins=[CheckpointFiles(), *launcher_plugins()],
+            use_distributed_sampler=False,  # the data know how to share them
+            enable_progress_bar=on_terminal,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+        )
     # Lightning would answer SIGTERM itself, and end without saving.
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     return trainer
+
+
+@contextmanager
+def refusals_in_one_line() -> Iterator[None]:
+    """Raise UserError where Lightning refuses what a user has brought, such as a callback."""
+    try:
+        yield
+    except MisconfigurationException as error:
+        raise UserError(" ".join(str(error).split())) from error
 
 
 def make_callbacks(nodes: Mapping[str, Node], settings: Settings) -> list[Callback]:
@@ -185,6 +197,7 @@ def quieten() -> None:
     """Leave out warnings that the user can't act on, by name; everything else comes through."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)  # devices found, tips, "max_epochs reached"
+    logging.getLogger("pytorch_lightning.profilers").setLevel(logging.INFO)  # the table of trainer.profiler
     # In-process loading is the fastest here, a window is one slice; data.num_workers is there for who wants more.
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     # The order of batches is a function of the seed and the epoch, and the data know their place in it.
