@@ -248,6 +248,7 @@ BAD = {
     "no text in any row": ("c.jsonl", b'{"text": null}\n{"text": ""}', r"data\.path=.*: the text is empty"),
     "no column": ("c.jsonl", b'{"body": "b"}\n', r"data\.column=text: .*c\.jsonl has no column text; .*valid: body"),
     "no column in csv": ("c.csv", as_csv("a", ";").replace(b"text", b"body"), r"has no column text; .*valid: id, body"),
+    "no header": ("c.csv", b"A long text. " * 20 + b"\n", r"no column text; .*valid: A long text\. .{1,30} \.\.\.$"),
     "no column in json": ("c.json", b'{"data": [{"text": "a"}]}', r"c\.json has no column text; .*valid: data"),
 }
 

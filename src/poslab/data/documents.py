@@ -2,6 +2,7 @@
 
 import csv
 import shutil
+import textwrap
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
@@ -124,7 +125,9 @@ def _settings_of_csv(path: str, file: Path, column: str) -> dict[str, Any]:
 
 
 def _no_column(path: str, column: str, known: Sequence[str]) -> SettingError:
-    return SettingError("column", column, f"{path} has no column {column}; {suggestion(column, known)}")
+    # Without a header, the first row is taken for one, whose texts may be long.
+    named = [textwrap.shorten(name, 40, placeholder=" ...") for name in known]
+    return SettingError("column", column, f"{path} has no column {column}; {suggestion(column, named)}")
 
 
 def _reason(error: BaseException) -> str:
