@@ -276,7 +276,7 @@ def test_a_logger_needs_only_what_lightning_asks_for(tmp_path: Path, monkeypatch
 
 
 def test_what_lightning_refuses_is_one_line(tmp_path: Path) -> None:
-    bar = "callbacks.bar._target_=pytorch_lightning.callbacks.RichProgressBar"
+    bar = "callbacks.bar._target_=pytorch_lightning.callbacks.TQDMProgressBar"
     with pytest.raises(UserError, match=r"^Trainer was configured with .* found `\w+` in callbacks list\.$"):
         train(compose_config(*SMOKE, bar, f"run_dir={tmp_path / 'run'}"))
 
