@@ -102,7 +102,7 @@ def test_consecutive_losses_are_those_of_the_training_length(count: int, validat
     assert found.consecutive_losses == pytest.approx(by_windows(model, text, own, own)[0], abs=1e-4)
 
 
-@pytest.mark.parametrize("length", [8, 16, 32])
+@pytest.mark.parametrize("length", [8, 16, 24, 32, 128, 300])
 def test_of_a_long_text_stretches_count_that_are_spread_evenly(length: int) -> None:
     """The same tokens at every length, each with all that stands before it in the text."""
     model, text, stride = lively_model(ENDLESS), random_text(1001), length // 2

@@ -9,7 +9,8 @@ from matplotlib.ticker import NullLocator
 
 from poslab.comparison.costs import cost_figure
 from poslab.comparison.curves import Curve, over_seeds
-from poslab.runs.evaluation import Evaluation
+from poslab.config.fields import MOST_TOKENS
+from poslab.runs.evaluation import STRETCH, Evaluation
 from seedstats import figures
 from seedstats.comparison import Comparison
 from seedstats.figures import Styles
@@ -28,12 +29,12 @@ _CURVES = (
 )
 _BY_POSITION = (
     "Mean loss at each position of a window of the training length: how much more context helps. A short text has "
-    "few such windows; what all schemes have in common is then the text's. Of a text of more than 12,288 tokens "
-    "about so many count, in stretches of 1,024 spread evenly over it."
+    "few such windows; what all schemes have in common is then the text's. "
+    f"Of a text of more than {MOST_TOKENS:,} tokens about so many count, in stretches of {STRETCH:,} spread evenly over it."
 )
 _BY_LENGTH = (
-    "The same tokens at every length: all, or of a text of more than 12,288 tokens about so many, in stretches of "
-    "1,024 spread evenly over it. Left, windows are contiguous, so short ones suffer from their starts; "
+    f"The same tokens at every length: all, or of a text of more than {MOST_TOKENS:,} tokens about so many, in stretches of "
+    f"{STRETCH:,} spread evenly over it. Left, windows are contiguous, so short ones suffer from their starts; "
     "right, windows slide by half their length and only what is new counts. A scheme that ends at the training "
     "length knows no positions beyond."
 )

@@ -36,7 +36,7 @@ class SlidingLosses(NamedTuple):
     """Losses in windows of one length that advance by a stride."""
 
     losses: Tensor  # (K,): of each token that counts, nats
-    by_position: Tensor  # (length,): the mean of windows that end within the text, float64
+    by_position: Tensor  # (length,): the mean of those windows read that end within the text, float64
     windows: int  # that do
 
 
@@ -61,15 +61,16 @@ def mean_loss(losses: Mapping[int, Sequence[Any]]) -> float:
 def sliding_losses(model: GPT, tokens: Tensor, length: int, stride: int, every: int = 1) -> SlidingLosses:
     """Return losses of the tokens after the first, in every `every`-th stretch; stride = length: without overlap."""
     new_losses, by_position, full_windows = [], torch.zeros(length, dtype=torch.float64), 0
-    windows = CoveringWindows(tokens, length, stride)
-    starts = ((number, number and number * stride + length - stride) for number in range(len(windows)))
-    chosen = Subset(windows, [number for number, first_new in starts if first_new // STRETCH % every == 0])
+    windows, place, period = CoveringWindows(tokens, length, stride), torch.arange(length), STRETCH * every
+    new = ((number, number and number * stride + length - stride) for number in range(len(windows)))  # the first target
+    read = [n for n, first in new if first % period < STRETCH or first // period < (n * stride + length - 1) // period]
     # With a generator of its own, or it would draw from the global one.
-    batches = DataLoader(chosen, max(1, BATCH_TOKENS // length), generator=torch.Generator())
+    batches = DataLoader(Subset(windows, read), max(1, BATCH_TOKENS // length), generator=torch.Generator())
     for numbers, inputs, targets in progress(batches, f"windows of {length:,}"):
         losses, counted = _losses(model, inputs, targets), targets != CoveringWindows.IGNORED
-        is_new = (numbers[:, None] == 0) | (torch.arange(length) >= length - stride)
-        new_losses.append(losses[counted & is_new])
+        is_new = (numbers[:, None] == 0) | (place >= length - stride)
+        of_stretch = (numbers[:, None] * stride + place) % period < STRETCH
+        new_losses.append(losses[counted & is_new & of_stretch])
         full = counted.all(1)
         by_position += losses[full].sum(0, dtype=torch.float64)
         full_windows += int(full.sum())
