@@ -208,7 +208,8 @@ def first_line(error: Exception) -> str:
 def lacks_memory(error: BaseException) -> bool:
     """Return whether the error says that something is too large."""
     words = ("memory", "overflow", "too large")  # the latter two of sizes that no machine has
-    return isinstance(error, MemoryError | RuntimeError) and any(word in str(error).lower() for word in words)
+    of_torch = isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
+    return of_torch or isinstance(error, MemoryError)
 
 
 @contextmanager

@@ -99,7 +99,8 @@ def test_schemes_of_poslab_have_fingerprints_of_their_own(monkeypatch: pytest.Mo
     code.code_fingerprint.__wrapped__()
     inside = {file.relative_to(code._ROOT).as_posix() for file in hashed}
     shared = {"positions/base.py", "model/decoder.py", "model/memory/segments.py", "training/module.py"}
-    assert shared | {"attention/kernels/blockwise.py", "tasks/base.py", "metric.py"} <= inside
+    assert shared | {"attention/kernels/blockwise.py", "tasks/base.py", "metric.py", "processors.py"} <= inside
+    assert {"evaluation/losses.py", "evaluation/stream_losses.py", "evaluation/task_metrics.py"} <= inside
     assert not any(f"positions/{file}" in inside for file in files)
     assert "tasks/transcription.py" not in inside
 

@@ -25,7 +25,7 @@ from tensorboard.summary.writer.event_file_writer import AtomicCounter
 import poslab.training.train as train_module
 from poslab.comparison.repeat import command_of
 from poslab.config.files import CONFIGS
-from poslab.errors import RunStopped, UserError
+from poslab.errors import RunStopped, SettingError, UserError
 from poslab.hf.export import export
 from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.groups import differences_beyond_the_scheme
@@ -282,6 +282,14 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     assert ("damaged" in printed.err and "; resuming from previous.ckpt\n" in printed.err) == (damage != "gone")
     assert "resumes from step 2" in printed.out
     assert_same_run(cut, trained(*TINY))
+
+
+def test_a_checkpoint_that_memory_is_too_small_for_is_not_called_damaged(run_cut_off: Path, tmp_path: Path) -> None:
+    cut = shutil.copytree(run_cut_off, tmp_path / "cut")
+    with mock.patch("torch.load", side_effect=MemoryError), pytest.raises(MemoryError):
+        resume(cut)
+    with mock.patch("torch.load", side_effect=MemoryError), pytest.raises(SettingError, match="not enough memory"):
+        load_checkpoint(last(cut))
 
 
 def last(run: Path) -> Path:

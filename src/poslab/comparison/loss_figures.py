@@ -30,12 +30,13 @@ _CURVES = (
 _BY_POSITION = (
     "Mean loss at each position of a window of the training length: how much more context helps. A short text has "
     "few such windows; what all schemes have in common is then the text's. "
-    f"Of a text of more than {MOST_TOKENS:,} tokens about so many count, in stretches of {STRETCH:,} spread evenly over it."
+    f"Of a text of more than {MOST_TOKENS:,} tokens about so many count, in stretches of {STRETCH:,} spread evenly "
+    "over it."
 )
 _BY_LENGTH = (
-    f"The same tokens at every length: all, or of a text of more than {MOST_TOKENS:,} tokens about so many, in stretches of "
-    f"{STRETCH:,} spread evenly over it. Left, windows are contiguous, so short ones suffer from their starts; "
-    "right, windows slide by half their length and only what is new counts. A scheme that ends at the training "
+    f"The same tokens at every length: all, or of a text of more than {MOST_TOKENS:,} tokens about so many, in "
+    f"stretches of {STRETCH:,} spread evenly over it. Left, windows are contiguous, so short ones suffer from their "
+    "starts; right, windows slide by half their length and only what is new counts. A scheme that ends at the training "
     "length knows no positions beyond."
 )
 _LAST = (

@@ -20,6 +20,7 @@ from torch import Tensor
 from poslab.config.files import EXPORTED, appearing_whole
 from poslab.config.train import TrainConfig
 from poslab.data.tokenizer import AnyVocabulary, Symbols
+from poslab.errors import lacks_memory
 
 SAFETENSORS = ".safetensors"
 _PREFIX = "model."  # of the weights' names in a Lightning module
@@ -59,6 +60,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
     Of an exported model that transformers has saved, "model_type" says whose names the weights have. Raises ValueError
     with a one-line reason for a file that is not, to the bit, what poslab has written, and for others.
+    A lack of memory, which says nothing of the file, is raised as it is.
     """
     try:
         if path.name == EXPORTED and (saved := _read_saved(path)):
@@ -75,6 +77,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ValueError(f"can't be read: {error.strerror or error}") from error
     except Exception as error:  # whatever half a file, or another program's, makes of the reader
+        if lacks_memory(error):
+            raise
         raise ValueError(_FOREIGN) from error
     if content is None:
         raise ValueError("damaged: its contents are not those that were written")

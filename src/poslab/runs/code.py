@@ -23,7 +23,9 @@ from poslab.positions import PositionScheme
 
 _ROOT = Path(__file__).parents[1]
 _PACKAGES = ("attention", "data", "model", "training")  # decide a result, whatever the scheme and the task
-# So does what all schemes and tasks build on; the other files of positions/ and tasks/ count with who imports them.
+# So do what validates, and torch's kernels by their private names,
+_FILES = ("metric", "processors", "evaluation/losses", "evaluation/stream_losses", "evaluation/task_metrics")
+# and what all schemes and tasks build on; the other files of positions/ and tasks/ count with who imports them.
 _CONTRACT = {
     "positions": ("__init__", "base", "pictures", "sizes", "terms"),
     "tasks": ("__init__", "base", "checks"),
@@ -61,7 +63,7 @@ def code_fingerprint() -> str:
     The code is that of the first call in this process, which should be soon after it was loaded.
     """
     decisive = (file for package in _PACKAGES for file in (_ROOT / package).rglob("*.py"))
-    return _hash({*decisive, *_SHARED, _ROOT / "evaluation" / "losses.py", _ROOT / "metric.py"})
+    return _hash({*decisive, *_SHARED, *(_ROOT / f"{name}.py" for name in _FILES)})
 
 
 def foreign_parts(parts: Mapping[str, Any]) -> list[str]:
