@@ -35,7 +35,6 @@ _SETTINGS = ("better", "baseline", "effect", "pairs", "metric", "length", "chose
 _FILES = ("claims", "out")
 _COLUMNS = ("name", "seed", "value", "settings", "data", "unit", "status")
 _NUMBERS = {"effect": float, "length": int, "looks": int}
-_CHOICES = {"better": ("lower", "higher"), "pairs": ("baseline", "all")}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,7 +87,7 @@ def _compared(arguments: Sequence[str]) -> Path:
 
 
 def _parsed(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any], dict[str, str]]:
-    """Return files, settings and columns. Raises BadSetting for a setting that there isn't, or of a wrong value."""
+    """Return files, settings and columns. Raises BadSetting for a setting that there isn't, or that is no number."""
     files, settings, columns = list[str](), dict[str, Any](), dict[str, str]()
     known = [*_SETTINGS, *_FILES, *_COLUMNS]
     for argument in arguments:
@@ -107,15 +106,11 @@ def _parsed(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any], dict[s
 
 
 def _value(name: str, text: str) -> object:
-    if text not in _CHOICES.get(name, (text,)):
-        raise BadSetting(name, text, f"must be {' or '.join(_CHOICES[name])}")
+    kind = _NUMBERS.get(name, str)
     try:
-        number = _NUMBERS[name](text) if name in _NUMBERS else 1
+        return kind(text)
     except ValueError:
-        raise BadSetting(name, text, f"must be a {'whole ' if _NUMBERS[name] is int else ''}number") from None
-    if not number > 0:
-        raise BadSetting(name, text, "must be above 0")
-    return number if name in _NUMBERS else text
+        raise BadSetting(name, text, f"must be a {'whole ' if kind is int else ''}number") from None
 
 
 if __name__ == "__main__":

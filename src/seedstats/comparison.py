@@ -121,9 +121,15 @@ def compare(
     looks: how often you will look, adding seeds in between. chosen_by: the metric that chooses among the settings of a
     name, by default the compared one. defaults: of each name, the usual values of settings.
 
-    Returns the comparisons by the name of their data. Raises BadSetting for what no data know, and BadTable for columns
-    that can't be settings and without a finished run.
+    Returns the comparisons by the name of their data. Raises BadSetting for values that can't be and for what no data
+    know, and BadTable for columns that can't be settings and without a finished run.
     """
+    for option, typed, choices in (("better", better, ("lower", "higher")), ("pairs", pairs, ("baseline", "all"))):
+        if typed not in (None, *choices):
+            raise BadSetting(option, typed, f"must be {' or '.join(choices)}")
+    for option, number in (("effect", effect), ("length", length), ("looks", looks)):
+        if number is not None and not number > 0:
+            raise BadSetting(option, number, "must be above 0")
     asked: dict[str, Any] = {"baseline": baseline, "metric": metric, "length": length, "chosen_by": chosen_by}
     found: dict[str, Comparison] = {}
     refused: dict[str, list[BadSetting]] = {}

@@ -110,6 +110,10 @@ def test_metric_and_length_can_be_chosen() -> None:
         ({"length": 30}, "length=30: exact is known at 20, 40"),
         ({"metric": "loss", "length": 20}, "length=20: loss is of the whole run, at no length"),
         ({"baseline": "shav"}, "baseline=shav: unknown; did you mean shaw? valid: absolute, shaw"),
+        ({"better": "higer"}, "better=higer: must be lower or higher"),
+        ({"pairs": "ALL"}, "pairs=ALL: must be baseline or all"),
+        ({"looks": 0}, "looks=0: must be above 0"),
+        ({"effect": float("nan")}, "effect=nan: must be above 0"),
     ],
 )
 def test_what_no_row_has_is_refused_with_what_they_have(settings: dict, problem: str) -> None:
