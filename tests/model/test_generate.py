@@ -110,11 +110,19 @@ def test_prompts_stay_as_they_are() -> None:
     model = strong_model("none")
     prompt = some_tokens(2, CONTEXT + 3).int()
     found = generate(model, prompt, 4, temperature=0)
-    assert found.dtype == torch.int32
-    assert torch.equal(found[:, : CONTEXT + 3], prompt)
+    assert torch.equal(found[:, : CONTEXT + 3], prompt.long())
     assert found.shape == (2, CONTEXT + 7)
-    assert torch.equal(model.generate(prompt, 0), prompt)
+    assert torch.equal(model.generate(prompt, 0), prompt.long())
     assert model.generate([[3, 4]], 0) == [[3, 4]]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_new_ids_may_be_beyond_the_type_of_the_prompts(dtype: torch.dtype) -> None:
+    model = strong_model("none", vocab_size=40_000)
+    prompts = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    found = generate(model, prompts.to(dtype), 8, seed=1)
+    assert torch.equal(found, generate(model, prompts, 8, seed=1))
+    assert found.max() > 255
 
 
 def test_stop_token() -> None:

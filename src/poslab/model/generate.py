@@ -79,7 +79,7 @@ def generate(
     window: int | None = None,
     strict: bool = False,
 ) -> Tensor | list[list[int]]:
-    """Continue prompts: (B, T) -> (B, T + n), or lists of token ids, of any lengths, -> lists of token ids.
+    """Continue prompts: (B, T) -> (B, T + n) of int64, or lists of token ids, of any lengths, -> lists of token ids.
 
     n is max_new_tokens, or less where every row has come to `stop_token` before. What a row has after it is the stop
     token again; lists end with the first one. The rest is described at `stream` and `Sampling`.
@@ -88,7 +88,7 @@ def generate(
     settings["generator"] = generator if seed is None else torch.Generator().manual_seed(seed)
     new = [*stream(model, prompts, max_new_tokens, sampling=Sampling(temperature, top_k, top_p), **settings)]
     if isinstance(prompts, Tensor):
-        return torch.cat([prompts, *(ids[:, None].to(prompts) for ids in new)], dim=1)
+        return torch.cat([prompts.long(), *(ids[:, None].to(prompts.device) for ids in new)], dim=1)
     columns = torch.stack(new, dim=1).tolist() if new else [[] for _ in prompts]
     ended = (row[: row.index(stop_token) + 1] if stop_token in row else row for row in columns)
     return [[*prompt, *row] for prompt, row in zip(prompts, ended, strict=True)]
@@ -179,16 +179,17 @@ def _aligned(prompts: Prompts, model: GPT) -> tuple[Tensor, Tensor]:
     Raises SettingError for prompts that are no ids of the model's.
     """
     try:
-        rows = [torch.as_tensor(row).cpu() for row in prompts]
+        given = [torch.as_tensor(row).cpu() for row in prompts]
     except (TypeError, ValueError):
-        rows = []
-    if not rows or any(row.dim() != 1 or len(row) == 0 or row.dtype not in _WHOLE for row in rows):
+        given = []
+    if not given or any(row.dim() != 1 or len(row) == 0 or row.dtype not in _WHOLE for row in given):
         problem = "must be a list of token ids, at least one, for each prompt, such as [[1, 2], [3]]"
         raise SettingError("prompts", "[...]", problem)
+    rows = [row.long() for row in given]  # or a vocabulary's size may be beyond their type
     size, device = model.token_embedding.num_embeddings, model.token_embedding.weight.device
     if any(row.min() < 0 or row.max() >= size for row in rows):
         raise SettingError("prompts", "[...]", f"token ids must be from 0 to {size - 1}")
-    tokens = nn.utils.rnn.pad_sequence([row.long() for row in rows], batch_first=True, padding_side="left")
+    tokens = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_side="left")
     padding = torch.tensor([tokens.shape[1] - len(row) for row in rows])
     return tokens.to(device), padding.to(device)
 
