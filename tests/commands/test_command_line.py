@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from poslab.config.command_line import help_text, parse_line
 from poslab.config.fields import setting
-from poslab.config.overrides import parse_arguments, unquoted
+from poslab.config.overrides import parse_arguments, quoted_text, unquoted
 from poslab.config.scripts import CompareConfig, EvaluateConfig, GenerateConfig
 from poslab.errors import UserError
 
@@ -105,6 +105,14 @@ def test_each_path_of_a_sweep_is_text(typed: str, each: list[str]) -> None:
         assert [*override.sweep_string_iterator()] == each
     (argument,) = parse_arguments([f"run_dir={typed}", "-m"]).overrides  # one folder for all runs
     assert not OverridesParser.create().parse_override(argument).is_sweep_override()
+
+
+@given(text=texts | pieces.map("".join))
+@example(text=ODD)
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_quoted_text_is_the_value_to_the_letter(text: str) -> None:
+    """As folders of a sweep's jobs are given to Hydra."""
+    assert composed(f"run_dir={quoted_text(text)}").run_dir == text
 
 
 def test_quotes_are_part_of_a_path_but_where_hydra_takes_them() -> None:

@@ -97,6 +97,7 @@ RETRIEVAL = {"layer": 1, "size": 64, "k": 4, "position_bias": False}
         ("pos.max_distance", (2, 16), ("max_distance=2", "max_distance=16")),
         ("model.memory_length", (0, 8), ("memory_length=0", "memory_length=8")),
         ("model.retrieval", (None, RETRIEVAL), ("retrieval=null", "retrieval=true")),
+        ("pos.kind", ("x" * 63 + "y", "x" * 64), (f"kind={'x' * 63}y", f"kind={'x' * 64}")),
     ],
 )
 def test_settings_make_groups(setting: str, values: tuple[Any, ...], shown: tuple[str, ...], tmp_path: Path) -> None:

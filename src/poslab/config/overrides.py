@@ -216,13 +216,13 @@ def _quoted(setting: str, sweeping: bool) -> str:
     name, _, value = setting.partition("=")
     plain = name.lstrip("+")
     if plain == _TEXT:
-        return f"{name}={_in_quotes(_not_resolved(value))}"
+        return f"{name}={quoted_text(value)}"
     if plain not in _PATHS or value == "null":
         return setting
     try:
         override = OverridesParser.create().parse_override(setting)
     except HydraException:
-        return f"{name}={_in_quotes(_not_resolved(value))}"
+        return f"{name}={quoted_text(value)}"
     if sweeping and override.is_sweep_override() and plain not in _ONE_PER_SWEEP:
         if not override.is_choice_sweep() or value.startswith("choice("):
             return setting
@@ -240,6 +240,6 @@ def _in_quotes(text: str) -> str:
     return str(QuotedString(text, Quote.single).with_quotes())
 
 
-def _not_resolved(text: str) -> str:
-    """Return a text so that OmegaConf doesn't look for the value of ${name} in it."""
-    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+def quoted_text(text: str) -> str:
+    """Return a text as the value of an override, so that nobody looks for the value of ${name} in it."""
+    return _in_quotes(re.sub(r"(\\*)\$\{", r"\1\1\\${", text))

@@ -185,7 +185,7 @@ def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:
 
 def _short(value: Any) -> str:
     text = as_typed(value)
-    return f"{text[:12]}..." if len(text) == 64 else text  # a sha256
+    return f"{text[:12]}..." if re.fullmatch(r"[0-9a-f]{64}", text) else text  # a sha256
 
 
 def by_data(runs: Sequence[Run], together: bool = False) -> dict[str, list[Run]]:

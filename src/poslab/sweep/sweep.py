@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 
 from poslab.config.command_line import command_line
 from poslab.config.files import require_writable
+from poslab.config.overrides import quoted_text
 from poslab.errors import UserError
 from poslab.processes import launched
 from poslab.processors import available
@@ -125,9 +126,12 @@ def _left_out(jobs: list[Job]) -> list[str]:
 def _overrides(job: Job, threads: int | None) -> list[str]:
     """Return the command line of the job alone."""
     settings = [override for override in job.overrides if not override.startswith(("run_dir=", "threads="))]
-    quoted = str(job.folder).replace("\\", "\\\\").replace("'", "\\'")
     given = [override for override in job.overrides if override.startswith("threads=")]
-    return [*settings, f"run_dir='{quoted}'", *(given or ([f"threads={threads}"] if threads else []))]
+    return [
+        *settings,
+        f"run_dir={quoted_text(str(job.folder))}",
+        *(given or ([f"threads={threads}"] if threads else [])),
+    ]
 
 
 def _conclude(jobs: list[Job], folder: Path) -> bool:
