@@ -68,6 +68,16 @@ def test_answers_without_any_share_have_a_finite_loss() -> None:
     assert loss > 1000
 
 
+@pytest.mark.parametrize("rows", [2**12, 70_000])
+def test_sums_over_many_rows_fit_into_float16(rows: int) -> None:
+    hidden, weight = torch.ones(rows, 4).requires_grad_(), torch.zeros(65, 4).requires_grad_()
+    with torch.autocast("cpu", torch.float16):
+        (found,) = torch.autograd.grad(head_loss(hidden, weight, torch.zeros(rows, dtype=torch.long)), weight)
+    expected = torch.full((65, 4), 1 / 65)
+    expected[0] -= 1
+    assert torch.allclose(found, expected, rtol=1e-3)
+
+
 def test_weights_of_16_bits_have_gradients_of_16_bits() -> None:
     hidden, weight, targets = inputs(torch.bfloat16)
     loss, of_hidden, of_weight = loss_and_gradients(head_loss(hidden, weight, targets), hidden, weight)

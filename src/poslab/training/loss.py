@@ -80,6 +80,8 @@ class _HeadLoss(torch.autograd.Function):
             pieces = -(-len(rows) * len(head) // _LOGITS_ON_GPU)
             at_once = max(1, -(-len(rows) // max(1, pieces)))  # of equal sizes, for which one kernel is compiled
         grad_hidden, grad_weight = torch.empty_like(rows), None
+        # Of the sums over N rows half the digits of N, so that neither they overflow in float16 nor their terms vanish.
+        shrink = 2.0 ** -(len(rows).bit_length() // 2) if dtype == torch.float16 else 1.0
         parts = (x.split(at_once) for x in (rows, grad_hidden, targets.unsqueeze(1).where(counts, 0), counts))
         for of_rows, of_grad, of_targets, of_counts in zip(*parts, strict=True):
             logits = _logits(of_rows, head)  # (n, V), soon their gradients
@@ -92,12 +94,12 @@ class _HeadLoss(torch.autograd.Function):
             torch.mm(logits, head, out=of_grad)
             if len(of_rows) == len(rows):
                 del head  # a copy, where it has 16 bits, which the only piece needs no more
-            grad_weight = _with_product(grad_weight, logits.T, of_rows * of_counts, total)
+            grad_weight = _with_product(grad_weight, logits.T, of_rows * of_counts.to(dtype).mul_(shrink), total)
             del logits  # or two are there at once
         grad_weight = None if grad_weight is None else grad_weight[: len(weight)]
         number = counts.sum()
         ctx.save_for_backward(grad_hidden.mul_(counts), grad_weight, number)
-        ctx.dtypes = hidden.dtype, weight.dtype
+        ctx.dtypes, ctx.shrink = (hidden.dtype, weight.dtype), shrink
         return loss / number
 
     @staticmethod
@@ -106,7 +108,7 @@ class _HeadLoss(torch.autograd.Function):
         grad_hidden, grad_weight, number = ctx.saved_tensors
         each = grad_loss / number.clamp(min=1)  # none counts: the loss is no number, and its gradients are 0
         of_hidden, of_weight = ctx.dtypes
-        return _scaled(grad_hidden, each, of_hidden), _scaled(grad_weight, each, of_weight), None, None
+        return _scaled(grad_hidden, each, of_hidden), _scaled(grad_weight, each / ctx.shrink, of_weight), None, None
 
 
 def _stays_in_cache(hidden: Tensor) -> bool:
