@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,11 +29,13 @@ from poslab.config.files import CONFIGS
 from poslab.errors import RunStopped, SettingError, UserError
 from poslab.hf.export import export
 from poslab.runs.checkpoint import load_checkpoint
+from poslab.runs.folder import RunFolder
 from poslab.runs.groups import differences_beyond_the_scheme
 from poslab.runs.initial import initial_fields
 from poslab.runs.load import read_runs
 from poslab.runs.plan import keys_of
 from poslab.signals import Interrupted
+from poslab.training.resume import resume_hints
 from poslab.training.run_ends import Limits
 from poslab.training.train import make_trainer, train
 
@@ -290,6 +293,18 @@ def test_a_checkpoint_that_memory_is_too_small_for_is_not_called_damaged(run_cut
         resume(cut)
     with mock.patch("torch.load", side_effect=MemoryError), pytest.raises(SettingError, match="not enough memory"):
         load_checkpoint(last(cut))
+
+
+def test_only_what_gloo_raises_is_called_a_lost_process(tmp_path: Path) -> None:
+    config, hook = compose_config(*TINY), threading.excepthook
+    with (
+        pytest.raises(RunStopped, match="another process of the run is gone"),
+        resume_hints(RunFolder(tmp_path), config),
+    ):
+        raise RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:538] Connection closed by peer")
+    with pytest.raises(KeyError), resume_hints(RunFolder(tmp_path), config):
+        raise KeyError("igloo")
+    assert threading.excepthook is hook
 
 
 def last(run: Path) -> Path:

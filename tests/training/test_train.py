@@ -368,3 +368,9 @@ def test_a_run_without_a_validation_says_so_and_logs_its_last_step(
     run(tmp_path / "run", *length, "trainer.check_val_every_n_epoch=3", "trainer.log_every_n_steps=50")
     assert "warning: nothing is validated, because the run has 2 epochs" in capsys.readouterr().err
     assert 4 in [step for step, _ in logged(tmp_path / "run")["train/loss"]]
+
+
+def test_figures_are_logged_in_each_epoch_however_few_its_steps(tmp_path: Path) -> None:
+    few = ("trainer.limit_train_batches=5", "trainer.accumulate_grad_batches=2", "trainer.log_every_n_steps=50")
+    run(tmp_path / "run", *few, "trainer.max_epochs=2", "trainer.max_steps=-1")
+    assert [step for step, _ in logged(tmp_path / "run")["train/loss"]] == [2, 5]

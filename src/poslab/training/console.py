@@ -101,7 +101,7 @@ class ValidationLines(Callback):
     def _warn_of_a_single_one(self, trainer: Trainer, module: LanguageModel) -> None:
         """Warn on stderr where the first validation is the last one, too."""
         each, epochs = trainer.accumulate_grad_batches, trainer.check_val_every_n_epoch or 1
-        steps, in_epoch = module.total_steps(), math.ceil(trainer.num_training_batches / each)
+        steps, in_epoch = module.total_steps(), module.steps_per_epoch
         if not (rank() == 0 and trainer.enable_validation and trainer.val_check_batch) or steps < 2:
             return
         first = (epochs - 1) * in_epoch + math.ceil(trainer.val_check_batch / each)

@@ -23,7 +23,7 @@ class TrainingFigures(Callback):
         self._rates: dict[str, float] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._every = min(self._every, int(trainer.num_training_batches))
+        self._every = min(self._every, language_model_of(pl_module).steps_per_epoch)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         language_model_of(pl_module).state.training_clock.start()

@@ -82,6 +82,10 @@ class LanguageModel(LightningModule):
         fused = self.config.trainer.precision != "16-mixed"
         return make_optimizer(self.model, self.config.optim, self.config.optimizer, fused)
 
+    @property
+    def steps_per_epoch(self) -> int:
+        return math.ceil(self.trainer.num_training_batches / self.trainer.accumulate_grad_batches)
+
     def total_steps(self) -> int:
         """Return how many optimizer steps the run has, if nothing stops it early."""
         limit = self.config.trainer.max_steps

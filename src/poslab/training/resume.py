@@ -219,7 +219,9 @@ def _extended(before: dict[str, Any], config: TrainConfig, step: int) -> list[st
 @contextmanager
 def resume_hints(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
     """Add the command that resumes the run to whatever ends it, but to a user's error."""
-    threading.excepthook = _report_of_thread
+    earlier = threading.excepthook
+    # The thread that writes TensorBoard's files raises a full disk in the main one, too.
+    threading.excepthook = lambda fault: _out_of_room(fault.exc_value) or earlier(fault)
     try:
         yield
     except Interrupted as interrupted:
@@ -229,17 +231,18 @@ def resume_hints(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
         raise
     except Exception as error:
         command = _resume_command(folder, config)
-        if getattr(error, "errno", None) in _NO_ROOM:
+        if _out_of_room(error):
             kept = "its checkpoints are intact" if folder.has_checkpoint else "it has no checkpoint yet"
             reason = getattr(error, "strerror", error)
             raise RunStopped(f"{folder}: {reason}; {kept}. Make room and resume with: {command}") from error
-        if isinstance(error, torch.distributed.DistError) or "gloo" in str(error):  # which has no class for that
+        of_gloo = isinstance(error, RuntimeError) and "gloo" in str(error)  # which has no class for that
+        if of_gloo or isinstance(error, torch.distributed.DistError):
             problem = "another process of the run is gone: killed, or its machine is down"
             raise RunStopped(f"{folder}: {problem}; resume with: {command}") from error
         error.add_note(f"Resume the run with: {command}")
         raise
     finally:
-        threading.excepthook = threading.__excepthook__
+        threading.excepthook = earlier
 
 
 def _resume_command(folder: RunFolder, config: TrainConfig) -> str:
@@ -250,7 +253,5 @@ def _resume_command(folder: RunFolder, config: TrainConfig) -> str:
     return f"{command} (with as many processes, by torchrun or srun as before)" if launched("auto") else command
 
 
-def _report_of_thread(fault: threading.ExceptHookArgs) -> None:
-    """Leave out a full disk, which the thread that writes TensorBoard's files raises in the main one, too."""
-    if getattr(fault.exc_value, "errno", None) not in _NO_ROOM:
-        threading.__excepthook__(fault)
+def _out_of_room(error: BaseException | None) -> bool:
+    return getattr(error, "errno", None) in _NO_ROOM
