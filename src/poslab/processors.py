@@ -177,4 +177,5 @@ def compiler_problem(device: str) -> str | None:
 def compiler_reason(error: Exception) -> str:
     """Return the line of an error of torch.compile that says what is wrong: above it may stand which backend raised it,
     and below how to learn more."""
-    return next(line for line in str(error).splitlines() if not line.startswith("backend="))
+    lines = (line for line in str(error).splitlines() if not line.startswith("backend="))
+    return next(lines, type(error).__name__)

@@ -299,6 +299,11 @@ def test_another_vocabulary_is_refused_by_its_size_and_by_its_tokenizer(tmp_path
         SettingError, match=r"has another tokenizer than data.encoding=gpt2: 286 is b' the', here b' of'"
     ):
         init_from_pretrained(model_of("gpt2"), tmp_path / "same", vocabulary)
+    (tmp_path / "same/vocab.json").unlink()
+    for damaged, problem in (("{}", "tokenizer.json has no vocabulary"), ('{"model"', "can't be read as a model that")):
+        (tmp_path / "same/tokenizer.json").write_text(damaged)
+        with pytest.raises(SettingError, match=problem):
+            init_from_pretrained(model_of("gpt2"), tmp_path / "same", vocabulary)
 
 
 @pytest.mark.parametrize("pos", ["absolute", "t5"])

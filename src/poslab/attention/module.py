@@ -128,11 +128,11 @@ class SchemeModule(nn.Module):
 
         A draw depends on the run's seed, on its number and on the length of the text, and is the same for all texts.
         """
-        self._draw = draw
+        earlier, self._draw = self._draw, draw
         try:
             yield
         finally:
-            self._draw = None
+            self._draw = earlier
 
     def evaluation_positions(self, length: int, draw: int = 0) -> Tensor | None:
         """Draw the positions of an evaluation for a text of that length, (length,); None: 0, 1, 2, ..."""

@@ -37,14 +37,14 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
         _require(model, needed, folder)
         weights = load_file(folder / EXPORTED)
         trunk = architecture.to_poslab(weights, model)
+        for name in (_EMBEDDING, "head.weight"):
+            if name in trunk:
+                trunk[name] = _rows_of(trunk[name], vocabulary, folder)
     except SettingError:
         raise
     except (OSError, ValueError, SafetensorError) as error:
         problem = f"can't be read as a model that transformers has written: {first_line(error)}"
         raise SettingError("init_from", folder, problem) from error
-    for name in (_EMBEDDING, "head.weight"):
-        if name in trunk:
-            trunk[name] = _rows_of(trunk[name], vocabulary, folder)
     for name, weight in trunk.items():
         has, needs = tuple(weight.shape), tuple(model.get_parameter(name).shape)
         if has != needs:
@@ -105,7 +105,10 @@ def _tokenizer_beside(folder: Path) -> dict[bytes, int]:
         ids = _read(folder / "vocab.json")
     else:
         tokenizer = folder / "tokenizer.json"
-        ids = _read(tokenizer)["model"]["vocab"] if tokenizer.exists() else {}
+        try:
+            ids = _read(tokenizer)["model"]["vocab"] if tokenizer.exists() else {}
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{tokenizer.name} has no vocabulary") from error
         ids = ids if isinstance(ids, dict) else {token: number for number, (token, *_) in enumerate(ids)}
     # In GPT-2's files a byte is a character that can be seen; for those that can't be seen these begin at 256.
     seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
