@@ -49,10 +49,10 @@ def test_groups_of_parameters(name: str) -> None:
     assert all(key.startswith("position_tables.") for key in found.get("scheme", ()))
 
 
-def one_step(*settings: str) -> tuple[GPT, dict[str, torch.Tensor]]:
+def one_step(*settings: str, dtype: torch.dtype = torch.float32) -> tuple[GPT, dict[str, torch.Tensor]]:
     """Return a model after a step, and how far its parameters have moved."""
     torch.manual_seed(1)
-    model, config = model_of("t5"), compose_config(*settings)
+    model, config = model_of("t5").to(dtype), compose_config(*settings)
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     optimizer = make_optimizer(model, replace(config.optim, weight_decay=0.0), config.optimizer, fused=True)
     for parameter in model.parameters():
@@ -70,9 +70,11 @@ def test_what_a_scheme_learns_has_a_factor_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(yaml.stem for yaml in CONFIGS.glob("optim/*.yaml")))
-def test_each_optimizer_moves_all_that_is_learned(name: str) -> None:
-    _, moved = one_step(f"optim={name}")
-    assert all(step.count_nonzero() for step in moved.values())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_each_optimizer_moves_all_that_is_learned(name: str, dtype: torch.dtype) -> None:
+    _, moved = one_step(f"optim={name}", "optim.learning_rate=0.1", dtype=dtype)
+    for step in moved.values():
+        assert step.count_nonzero() > 0.8 * step.numel()
 
 
 def test_muon_moves_matrices_of_blocks_as_torch_s_and_all_others_as_adamw() -> None:

@@ -20,15 +20,22 @@ from poslab.model.decoder import GPT
 def make_optimizer(model: GPT, config: OptimConfig, node: Node, fused: bool) -> torch.optim.Optimizer:
     """Make the optimizer of a node over the parameter groups.
 
-    fused: in one kernel, where its class has one and the node doesn't say. Raises SettingError where the class refuses
-    its settings.
+    fused: in one kernel, where its class has one that works and the node doesn't say. Raises SettingError where the
+    class refuses its settings.
     """
-    more = {"fused": fused} if takes(node, "fused") and "fused" not in node else {}
+    more = {"fused": fused and not _fused_fails(model, node)} if takes(node, "fused") and "fused" not in node else {}
     optimizer: torch.optim.Optimizer = part(node, "optim")(
         parameter_groups(model, config), lr=config.learning_rate, **more
     )
     _load_as_saved(optimizer)
     return optimizer
+
+
+def _fused_fails(model: GPT, node: Node) -> bool:
+    """Return whether the fused step leaves weights as they are: that of torch's SGD does, in 16 bits on CPUs."""
+    kind = imported(node[TARGET], "optim")
+    of_16_bits = any(p.dtype.itemsize < 4 and p.device.type == "cpu" for p in model.parameters())
+    return of_16_bits and isinstance(kind, type) and issubclass(kind, torch.optim.SGD)
 
 
 def _load_as_saved(optimizer: torch.optim.Optimizer) -> None:
