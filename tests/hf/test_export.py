@@ -318,6 +318,11 @@ def test_what_transformers_has_tuned_is_loaded(pos: str, trained: Callable[..., 
     with torch.no_grad():
         torch.testing.assert_close(ours(tokens), tuned(tokens).logits, atol=1e-5, rtol=1e-5)
     assert ours.tokenizer.decode([1, 2]) == poslab.load(run).tokenizer.decode([1, 2])
+    expected = tuned(tokens).logits
+    tuned.resize_token_embeddings(ours_size(run) + 7)
+    tuned.save_pretrained(tmp_path / "resized")
+    with torch.no_grad():
+        torch.testing.assert_close(poslab.load(tmp_path / "resized")(tokens), expected, atol=1e-5, rtol=1e-5)
 
 
 def ours_size(run: Path) -> int:

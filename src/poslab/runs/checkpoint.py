@@ -201,8 +201,11 @@ def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], co
     state, architecture = content["state_dict"], ARCHITECTURES.get(content.get("model_type", ""))
     if architecture is not None:
         state = architecture.to_poslab(state, model) | tables_of(model, architecture, state)
+    state = {str(name).removeprefix("model."): weight for name, weight in state.items()}
+    if "model_type" in content:  # transformers can add rows, for tokens that this vocabulary doesn't have
+        state |= {name: state[name][:vocab_size] for name in ("token_embedding.weight", "head.weight") if name in state}
     try:
-        model.load_state_dict({str(name).removeprefix("model."): weight for name, weight in state.items()})
+        model.load_state_dict(state)
     except RuntimeError as error:
         raise ValueError("its weights don't fit the model that it describes") from error
     return model
