@@ -35,6 +35,7 @@ NAMES = [
     ("t5", "t5: not of the form option=value; pos=t5 chooses it"),
     ("help", "help: not of the form option=value; --help shows what there is"),
     ("rms", "rms: not of the form option=value; model/norm=rms chooses it"),
+    ("hydra.run.dir=mine", "hydra.run.dir=mine: not used; run_dir=mine names the folder of a run"),
     ("last", "last: not of the form option=value; resume=last resumes a run, init_from=last begins with its weights"),
     (f"{CONFIGS}", f"{CONFIGS}: not of the form option=value; resume={CONFIGS} resumes a run, init_from={CONFIGS} "),
     (f"{TRAIN}", f"{TRAIN}: not of the form option=value; data=text data.path={TRAIN} trains on that file"),

@@ -281,6 +281,13 @@ def test_what_lightning_refuses_is_one_line(tmp_path: Path) -> None:
         train(compose_config(*SMOKE, bar, f"run_dir={tmp_path / 'run'}"))
 
 
+def test_a_mapping_from_numbers_arrives_as_typed(tmp_path: Path) -> None:
+    scheduler = "callbacks.a._target_=pytorch_lightning.callbacks.GradientAccumulationScheduler"
+    more = ("trainer.limit_train_batches=4", "trainer.max_epochs=2", "trainer.max_steps=-1")
+    settings = (*SMOKE, scheduler, "callbacks.a.scheduling={0:1,1:2}", *more)
+    assert train(compose_config(*settings, f"run_dir={tmp_path / 'run'}")).steps == 4 + 2
+
+
 def test_a_profiler_has_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(logging.Logger, "handle", lambda logger, record: said.append(record.getMessage()))

@@ -82,13 +82,15 @@ def targets(node: Mapping[Any, Any]) -> Iterator[Any]:
 def flat_node(node: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     """Return a node's values by their names on the command line: {"of._target_": ..., "of.base": 500}.
 
-    A list of nodes is one of its places: {"layers.0._target_": ..., "layers.0.base": 500}.
+    A list of nodes is one of its places: {"layers.0._target_": ..., "layers.0.base": 500}. A mapping from numbers is a
+    value.
     """
     flat: dict[str, Any] = {}
     for key, value in node.items():
         of_nodes = isinstance(value, list) and any(isinstance(item, Mapping) for item in value)
         inner = by_place(value) if of_nodes else value
-        flat |= flat_node(inner, f"{prefix}{key}.") if isinstance(inner, Mapping) else {f"{prefix}{key}": value}
+        has_names = isinstance(inner, Mapping) and all(isinstance(name, str) for name in inner)
+        flat |= flat_node(inner, f"{prefix}{key}.") if has_names else {f"{prefix}{key}": value}
     return flat
 
 

@@ -167,6 +167,8 @@ def parse_arguments(arguments: list[str]) -> Namespace:
         raise UserError(f"{bare}: not of the form option=value; {_meant_by(bare)}")
     parsed.overrides = [setting for setting in parsed.overrides if setting not in _NOTHING]
     for group, text in given_settings(parsed.overrides).items():
+        if group == "hydra.run.dir":
+            raise UserError(f"{group}={text}: not used; run_dir={text} names the folder of a run")
         if text.startswith("[") and group in config_groups() and group not in _MERGED:
             raise UserError(f"{group}={text}: must be one option; -m {group}={text.strip('[]')} runs each")
     parsed.overrides = [_quoted(setting, parsed.multirun) for setting in with_any_part(parsed.overrides)]
