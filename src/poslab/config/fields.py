@@ -163,7 +163,9 @@ def imported(target: str, option: str) -> Any:
     try:
         found = importlib.import_module(module)
         if not hasattr(found, name):  # as where a file has the name of a module of Python's library
-            raise ImportError(f"{getattr(found, '__file__', None) or 'a part of Python'} has no {name}")
+            near = suggestion(name, [of_file for of_file, value in vars(found).items() if callable(value)])
+            meant = f"; {near}" if near.startswith("did you mean") else ""
+            raise ImportError(f"{getattr(found, '__file__', None) or 'a part of Python'} has no {name}{meant}")
         return getattr(found, name)
     except SettingError as error:  # of a class that breaks the contract of its kind
         raise SettingError(option, target, f"{error.value} {error.problem}") from error

@@ -10,12 +10,13 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
-from typing import Any
+from types import NoneType
+from typing import Any, get_type_hints
 
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from poslab.config.fields import Limited, imported, typed
+from poslab.config.fields import Limited, imported, in_words, kinds, typed
 from poslab.config.files import CONFIGS
 from poslab.config.nodes import TARGET, known_settings, options_of
 from poslab.errors import SettingError, UnknownSetting, UserError, as_typed, first_line, suggestion
@@ -56,7 +57,20 @@ def checked_node(
         if name in passed or not (takes_any or name in known or name.startswith("_")):
             valid = [*beside, *(one for one in known if one not in {*passed, *beside})]
             raise _unknown(option, name, value, valid)
+    _check_numbers(target, settings, option)
     return {TARGET: str(node[TARGET]), **settings}
+
+
+def _check_numbers(target: Callable[..., Any], settings: Mapping[str, Any], option: str) -> None:
+    """Raise SettingError for text given to an argument whose annotation says that it is a number or a flag."""
+    try:
+        hints = get_type_hints(target.__init__ if isinstance(target, type) else target)  # type: ignore[misc]
+    except (AttributeError, NameError, TypeError):  # its annotations are none, or can't be resolved
+        return
+    for name, value in settings.items():
+        numbers = name in hints and {*kinds(hints[name])} <= {bool, int, float, NoneType}
+        if numbers and isinstance(value, str):
+            raise SettingError(f"{option}.{name}", value, f"must be {in_words(hints[name])}")
 
 
 def part(node: Mapping[str, Any], option: str) -> Callable[..., Any]:
