@@ -34,7 +34,7 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
         print(f"positions   drawn as in training; figures are means over {len(checkpoint.model.draws)} draws")
     tokens = len(text.tokens) - 1
     every = every_stretch(tokens, config.tokens)
-    counted = f"of {tokens:,} tokens 1 in {every} counts, in stretches of {STRETCH:,}"
+    counted = f"1 in {every} of {tokens:,} tokens counts, in stretches of {STRETCH:,}"
     counted = counted if every > 1 else f"all {tokens:,} tokens but the first count"
     print(f"text        {text.name}; at every length, {counted}\n")
     memory_lengths = None if config.model is None else config.model.memory_length
@@ -76,7 +76,7 @@ def _print(evaluation: Evaluation) -> None:
     if "last" not in empty:
         print(f"last: loss of the last {last} tokens of windows that end at the same places at every length.")
     if "gain" not in empty:
-        print("gain: what more context than in training takes off that.")
+        print("gain: how much lower `last` is than at the training length; below 0 it is higher.")
 
 
 def _print_by_memory(evaluation: Evaluation, trained: int) -> None:

@@ -29,7 +29,7 @@ _CURVES = (
 )
 _BY_POSITION = (
     "Mean loss at each position of a window of the training length: how much more context helps. A short text has "
-    "few such windows; what all schemes have in common is then the text's. "
+    "few such windows; peaks that all schemes share come from the text. "
     f"Of a text of more than {MOST_TOKENS:,} tokens about so many count, in stretches of {STRETCH:,} spread evenly "
     "over it."
 )

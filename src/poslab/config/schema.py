@@ -144,7 +144,7 @@ class DataConfig(Limited):
     def check(self, context_length: int, positions: int | None, remembers: bool = False) -> None:
         """Raise SettingError where a model that remembers would not read on where it was."""
         if remembers and self.order != "stream":
-            problem = "must be stream: by model.memory_length or model.retrieval, a row remembers what it read before"
+            problem = "must be stream with model.memory_length or model.retrieval"
             raise SettingError("order", self.order, problem)
 
     def module(self, remembers: bool) -> str:
@@ -163,7 +163,7 @@ class DataConfig(Limited):
             problem = f"leaves nothing to train on beside data.validation_share={self.validation_share:g}"
             raise SettingError("test_share", self.test_share, problem)
         if self.order == "stream" and self.stride is not None:
-            problem = "must be null, also where the data's default isn't: data.order=stream reads window after window"
+            problem = "must be null: with data.order=stream windows don't overlap"
             raise SettingError("stride", self.stride, problem)
         if self.document_separator == "":
             raise SettingError("document_separator", "", "must be the text between two documents, or null")

@@ -80,7 +80,7 @@ def attention_figure(maps: Mapping[str, Tensor], words: Sequence[str]) -> Figure
     """Draw the attention weights (L, H, T, T) of several models on the same words, as means over layers and heads."""
     columns = 3 if len(maps) <= 6 else 5
     rows, side = math.ceil(len(maps) / columns), 12.6 / columns
-    figure = Figure(figsize=(side * min(columns, len(maps)) + 0.9, side * rows + 0.9), layout="constrained")
+    figure = Figure(figsize=(side * min(columns, len(maps)) + 0.9, side * rows + 1.2), layout="constrained")
     grid = figure.subplots(rows, min(columns, len(maps)), squeeze=False).flatten()
     # The first word gets most of the weight in most models; a root shows what the others get.
     means = {label: weights.mean((0, 1)).sqrt() for label, weights in maps.items()}

@@ -12,7 +12,12 @@ def page(blocks: Sequence[Block]) -> str:
 
     Figures and what is folded away are for the other renderers.
     """
-    return "\n".join(text for text in map(_block, blocks) if text)
+    before, lines = None, list[str]()
+    for block in blocks:
+        if text := _block(block):
+            lines += ["", text] if isinstance(block, Table) and isinstance(before, Bullets) else [text]
+            before = block
+    return "\n".join(lines)
 
 
 def _block(block: Block) -> str:
