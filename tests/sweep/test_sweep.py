@@ -338,7 +338,7 @@ def test_combinations_that_can_t_run_are_said_before_the_first_job(
         lines = [line for line in part.splitlines() if "left out" in line]
         assert len(lines) == len(reasons)
         assert all(line.startswith(reason) for line, reason in zip(lines, reasons, strict=True))
-    assert found == code
+    assert found == code == ("\ntrained by no job: " in after)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def print_info() -> None:
         ("machine", machine),
         ("attention backend that auto picks, and why", _backends()),
         ("data", _data()),
-        ("never run on a GPU so far; there, in a checkout:", WITHOUT_GPU),
+        ("not yet run on a GPU; to try it, in a checkout:", WITHOUT_GPU),
     ):
         print(title)
         width = max(len(name) for name in lines)
