@@ -30,6 +30,7 @@ ACCURACY = Metric("accuracy", "of the answers")
 SHARES = (EXACT, ACCURACY)  # of every task, in validations and tests
 PERPLEXITY = Metric("perplexity", "", higher_is_better=False)  # of a text: exp(loss)
 LOSS = "loss"
+IGNORED = -100  # a target that counts in no figure; torch's own
 # Losses of a text: of its test part by the best checkpoint, and of a run's last and best validation.
 TEST_LOSS, LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS = "test loss", "last validation loss", "best validation loss"
 LAST_TOKENS_LOSS, MEMORY_LOSS = "last_loss", "memory_loss"  # of a text: of last tokens, and by how many are remembered

@@ -194,7 +194,7 @@ def _last_values(curves: Sequence[tuple[Path, str, str, pd.DataFrame]]) -> Rows:
     for file, run, metric, curve in curves:
         found = next(filter(None, (re.search(pattern, run) for pattern in _SEEDS_OF_RUNS)), None)
         if not found:
-            raise BadTable(f"{file}: there is no seed in the name {run!r}, as there is in t5-seed1")
+            raise BadTable(f"{file}: there is no seed in the name {run!r}, as there is in NAME-seed1")
         name = (run[: found.start()] + run[found.end() :]).strip("-_. /") or file.parent.name
         logged = curve.assign(step=_numbers(file, curve, curve.columns[0]))[curve.iloc[:, 1] != ""]
         end = logged.sort_values("step", kind="stable").tail(1)  # the later one, of a step that was logged twice

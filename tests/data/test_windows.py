@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from poslab.data import SlidingWindowDataset
 from poslab.data.windows import ContiguousRows, CoveringWindows, ResumableSampler, Shuffled, Steps
 from poslab.errors import SettingError
+from poslab.metric import IGNORED
 
 
 def test_reference_windows(reference_cases: dict, gpt2: tiktoken.Encoding) -> None:
@@ -52,13 +53,13 @@ def test_covering_windows_predict_every_token_but_the_first(count: int, length: 
         assert index == number
         assert inputs.dtype == targets.dtype == torch.int64
         assert inputs.shape == targets.shape == (length,)
-        counted = targets != CoveringWindows.IGNORED
+        counted = targets != IGNORED
         assert torch.equal(targets[counted], inputs[counted] + 1)
         assert number == len(windows) - 1 or counted.all()
         predicted += targets[counted].tolist()
     assert sorted(set(predicted)) == text[1:].tolist()
     assert stride < length or len(predicted) == count - 1
-    assert windows[-1][0] == 0 or targets[length - stride] != CoveringWindows.IGNORED  # no window too many
+    assert windows[-1][0] == 0 or targets[length - stride] != IGNORED  # no window too many
 
 
 @pytest.mark.parametrize(("max_length", "stride"), [(0, 1), (1, 0), (-1, 1)])

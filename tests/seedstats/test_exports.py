@@ -257,7 +257,7 @@ def test_files_of_several_kinds_are_one_table(tmp_path: Path) -> None:
             {},
             "has no random_seed in its config, nor a seedN in the name of its folder",
         ),
-        ("Wall time,Step,Value\n1,2,3\n", {}, "there is no seed in the name 'results', as there is in t5-seed1"),
+        ("Wall time,Step,Value\n1,2,3\n", {}, "there is no seed in the name 'results', as there is in NAME-seed1"),
         ('"Step","a-seed1 - l","a-seed1 - l__MIN"\n"x","1","1"\n', {}, "row 2, column Step: 'x' is no number"),
     ],
 )  # fmt: skip

@@ -21,7 +21,6 @@ from pytorch_lightning import Callback, Trainer
 from runs_to_compare import runs_by_group
 from runs_to_evaluate import Malicious
 from runs_to_resume import TINY, TINY_TASK, assert_same_run, content_of, logged, resume
-from tensorboard.summary.writer.event_file_writer import AtomicCounter
 
 import poslab.training.train as train_module
 from poslab.comparison.repeat import command_of
@@ -87,13 +86,6 @@ def cut_off(at: int, run: Callable[..., Any], *arguments: Any, first: bool = Tru
     """Train or resume up to a hook, of those that one run calls."""
     with counted(at, first), pytest.raises(CutOff):
         run(*arguments)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def event_files_in_order() -> Iterator[None]:
-    """A process numbers its event files, and TensorBoard reads those of one second by name: 10 before 9."""
-    with mock.patch("tensorboard.summary.writer.event_file_writer._global_uid", AtomicCounter(1000)):
-        yield
 
 
 CASES = {

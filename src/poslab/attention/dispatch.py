@@ -208,7 +208,7 @@ def _flex_problem(parts: Set[str], dropout_p: float, may_compile: bool) -> str |
         return f"flex can't compute {', '.join(lacking)}"
     if not may_compile:
         return "flex would be compiled for one length, or for float64"
-    if torch.are_deterministic_algorithms_enabled():  # github.com/pytorch/pytorch/pull/137452
+    if torch.are_deterministic_algorithms_enabled():
         return "flex adds up gradients of tables in no fixed order"
     if torch.compiler.is_compiling():
         return None

@@ -21,9 +21,9 @@ from poslab.config.files import CONFIGS
 from poslab.config.help import options_text, settings_text
 from poslab.config.nodes import chosen, given_of, require_known
 from poslab.config.overrides import (
-    blamed_on,
     config_groups,
     explain,
+    naming_experiment,
     parse_arguments,
     run_hydra,
     scheme_name,
@@ -72,7 +72,7 @@ def run_train(typed: list[str]) -> None:
         try:
             config = _checked(composed, running, name, arguments.config_dir)
         except SettingError as error:
-            raise blamed_on(error, arguments.overrides, lambda given: _composed(given, arguments)[0]) from None
+            raise naming_experiment(error, arguments.overrides, lambda given: _composed(given, arguments)[0]) from None
     from poslab.training.train import train
 
     train(config)

@@ -109,7 +109,7 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     return message
 
 
-def blamed_on(
+def naming_experiment(
     error: SettingError, overrides: Iterable[str], compose: Callable[[list[str]], DictConfig]
 ) -> SettingError:
     """Return an error that also says which experiment sets its setting, where nobody has typed it.

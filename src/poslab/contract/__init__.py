@@ -70,5 +70,5 @@ def try_block(model: ModelConfig) -> None:
 def _sizes(shape: ModelShape) -> dict[str, Any]:
     """Return sizes of a small model of that shape. A hook may depend on all of them; three layers are a first, a middle
     and a last one."""
-    sizes = vars(shape) | {"num_layers": min(shape.num_layers, 3), "context_length": min(shape.context_length, 40)}
-    return {name: size for name, size in sizes.items() if name != "token_std"}
+    smaller = {"num_layers": min(shape.num_layers, 3), "context_length": min(shape.context_length, 40)}
+    return shape.sizes | smaller

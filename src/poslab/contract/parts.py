@@ -227,8 +227,8 @@ def _logits_and_gradients(model: GPT, tokens: Tensor) -> dict[str, Tensor]:
     logits = model(tokens)
     logits.logsumexp(-1).sum().backward()
     gradients = {f"gradient of {name}": parameter.grad for name, parameter in model.named_parameters()}
-    for name in (name for name, gradient in gradients.items() if gradient is None):
-        raise Differs(f"table {name.rpartition('.')[2]} gets no gradient, so that it would stay as it is")
+    if (missing := next((name for name, gradient in gradients.items() if gradient is None), None)) is not None:
+        raise Differs(f"table {missing.rpartition('.')[2]} gets no gradient, so that it would stay as it is")
     return {"logits": logits.detach(), **gradients}
 
 

@@ -1,4 +1,4 @@
-"""Text to batches: tokenizer, tokenised corpus on disk, sliding windows, Lightning data module."""
+"""Text to batches: tokenizer, tokenised corpus on disk, sliding windows."""
 
 from poslab.data.windows import SlidingWindowDataset
 

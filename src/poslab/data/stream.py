@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from poslab.data.windows import CoveringWindows, SlidingWindowDataset
+from poslab.metric import IGNORED
 
 
 class Segments(NamedTuple):
@@ -79,7 +80,7 @@ class Scans(Dataset[Scan]):
         length, there = self.windows.length, 0 <= number < min(first + self.piece, self.count)
         _, tokens, targets = self.windows[number if there else 0]
         if number < first or not there:
-            targets = torch.full_like(targets, CoveringWindows.IGNORED)
+            targets = torch.full_like(targets, IGNORED)
         start, begin = number * length, max(0, first - self.before) * length
         read = start - max(begin, document_start(self.ends, start)) if there else 0
         return torch.tensor(number), tokens, targets, torch.tensor(read)

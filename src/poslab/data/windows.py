@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, Sampler
 
 from poslab.errors import require_at_least
+from poslab.metric import IGNORED
 
 
 class SlidingWindowDataset(Dataset[tuple[Tensor, Tensor]]):
@@ -52,8 +53,6 @@ class CoveringWindows(Dataset[tuple[int, Tensor, Tensor]]):
     a window does, that is filled up with targets of IGNORED, which no loss counts.
     """
 
-    IGNORED = -100  # torch's own
-
     def __init__(self, tokens: Tensor, length: int, stride: int) -> None:
         require_at_least(1, length=length, stride=stride)
         self.tokens = torch.as_tensor(tokens)
@@ -70,7 +69,7 @@ class CoveringWindows(Dataset[tuple[int, Tensor, Tensor]]):
         start = index * self.stride
         window = self.tokens[start : start + self.length + 1].to(torch.int64)
         missing = self.length + 1 - len(window)
-        return index, F.pad(window[:-1], (0, missing)), F.pad(window[1:], (0, missing), value=self.IGNORED)
+        return index, F.pad(window[:-1], (0, missing)), F.pad(window[1:], (0, missing), value=IGNORED)
 
 
 # Samplers

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Subset
 
 from poslab.data.windows import CoveringWindows
+from poslab.metric import IGNORED
 from poslab.model.decoder import GPT
 from poslab.progress import progress
 from poslab.runs.evaluation import STRETCH, last_reach, window_ends
@@ -47,7 +48,7 @@ def window_losses(model: GPT, numbers: Tensor, inputs: Tensor, targets: Tensor) 
 
 def by_window(numbers: Tensor, losses: Tensor, targets: Tensor) -> WindowLosses:
     sums = losses.sum(1, dtype=torch.float64)
-    counts = (targets != CoveringWindows.IGNORED).sum(1)
+    counts = (targets != IGNORED).sum(1)
     return dict(zip(numbers.tolist(), zip(sums.tolist(), counts.tolist(), strict=True), strict=True))
 
 
@@ -67,7 +68,7 @@ def sliding_losses(model: GPT, tokens: Tensor, length: int, stride: int, every: 
     # With a generator of its own, or it would draw from the global one.
     batches = DataLoader(Subset(windows, read), max(1, BATCH_TOKENS // length), generator=torch.Generator())
     for numbers, inputs, targets in progress(batches, f"windows of {length:,}"):
-        losses, counted = _losses(model, inputs, targets), targets != CoveringWindows.IGNORED
+        losses, counted = _losses(model, inputs, targets), targets != IGNORED
         is_new = (numbers[:, None] == 0) | (place >= length - stride)
         of_stretch = (numbers[:, None] * stride + place) % period < STRETCH
         new_losses.append(losses[counted & is_new & of_stretch])

@@ -10,6 +10,7 @@ from poslab.data.stream import Scan, Scans, segments_before
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError
 from poslab.evaluation.losses import BATCH_TOKENS, WindowLosses, by_window, head_losses, sliding_losses
+from poslab.metric import IGNORED
 from poslab.model.decoder import GPT
 from poslab.model.memory import MemoryGPT, with_memory
 from poslab.positions.sizes import check_memory
@@ -21,7 +22,7 @@ def scan_losses(model: MemoryGPT, scan: Scan) -> Iterator[tuple[Tensor, Tensor, 
     """Yield of each segment of a scan that has targets the windows' numbers (R,), losses and targets, both (R, T)."""
     memories = [model.empty_memory(scan.numbers.shape[1])] * len(model.draws)
     for numbers, tokens, targets, read in zip(*scan, strict=True):
-        judged, of_draws = (targets != CoveringWindows.IGNORED).any(), []
+        judged, of_draws = (targets != IGNORED).any(), []
         for draw, memory in enumerate(memories):
             with model.drawing(draw):
                 here = memory.restarted(read)
@@ -52,7 +53,7 @@ def consecutive_token_losses(model: GPT, tokens: Tensor, length: int, ends: Tens
     token_losses = torch.zeros(len(windows), length)
     for scan in progress(range(len(scans)), f"windows of {length:,}"):
         for numbers, losses, targets in scan_losses(model, scans[scan]):
-            judged = (targets != CoveringWindows.IGNORED).any(1)
+            judged = (targets != IGNORED).any(1)
             token_losses[numbers[judged]] = losses[judged]
     return token_losses.flatten()[: len(tokens) - 1]
 

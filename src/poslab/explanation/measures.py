@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from poslab.evaluation.losses import BATCH_TOKENS
 from poslab.evaluation.pictures import attention_maps
 from poslab.explanation.probe_data import Questions
 from poslab.model.decoder import GPT
@@ -17,7 +18,6 @@ from poslab.progress import progress
 
 MASS = 0.9  # of the attention, within the receptive field
 _REPEATED = 8  # tokens whose repetitions are read
-_BATCH_TOKENS = 4096  # per forward pass
 
 Change = Callable[[Questions, int], Questions]
 
@@ -106,7 +106,7 @@ def _results(model: GPT, questions: Sequence[Questions], exact: bool) -> Tensor:
     """Return the loss (N,) of each question, or 1 where the likeliest answer is right and 0 elsewhere."""
     results = []
     for tokens, wanted, positions in questions:
-        rows = max(1, _BATCH_TOKENS // tokens.shape[-1])
+        rows = max(1, BATCH_TOKENS // tokens.shape[-1])
         starts = range(0, len(tokens), rows)
         of_rows = [None if positions is None else positions[start : start + rows] for start in starts]
         parts = zip(tokens.split(rows), of_rows, strict=True)

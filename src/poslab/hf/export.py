@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +57,7 @@ def _write_with_code(checkpoint: Checkpoint, folder: Path) -> str:
     about = content["poslab"]
     save_weights(folder / EXPORTED, content["state_dict"], about)
     trained = about["config"]["model"]
-    sizes = asdict(checkpoint.model.shape) | {name: trained[name] for name in ("dropout", *OF_BLOCK) if name in trained}
-    del sizes["token_std"]  # of the start alone
+    sizes = checkpoint.model.shape.sizes | {name: trained[name] for name in ("dropout", *OF_BLOCK) if name in trained}
     classes = {"AutoConfig": "PoslabConfig", "AutoModelForCausalLM": "PoslabForCausalLM"}
     settings = {
         "pos": about["config"]["pos"],

@@ -59,8 +59,7 @@ class Architecture:
         """Return the configuration of this model, positions apart."""
         own = settings_of(model)
         sizes = {there: own[here] for here, there in self.names.items()}
-        rest = {name: value for name, value in self.fixed.items() if value is not None}
-        return {"vocab_size": vocab_size, **sizes, **rest, "tie_word_embeddings": own["tied"]}
+        return {"vocab_size": vocab_size, **sizes, **self.fixed, "tie_word_embeddings": own["tied"]}
 
     def settings(self, config: Mapping[str, Any]) -> Settings:
         """Return the settings that a model of this configuration has, as `settings_of`. Raises ValueError where poslab

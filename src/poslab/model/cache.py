@@ -177,10 +177,10 @@ class CachedLayer(SchemeLayer):
         self.read.entered = torch.cat([before, x], dim=1)[:, x.shape[1] :]
         return self.mix_after(before, x)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, token_state: Tensor | None, *_: Any, **settings: Any) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, token_state: Tensor | None, *_: Any, **_of_layer: Any) -> Tensor:
         """Return attention of new tokens, with q, k, v (B, H, T, Dh), over all that they may see, (B, H, T, Dh)."""
         cache, first = self.cache, self.cache.first_seen
         keys, values = self.read.keys.extend(k, first), self.read.values.extend(v, first)
         states = None if token_state is None else self.read.token_states.extend(token_state, first)
-        settings = {"window": cache.window, "first_key": cache.first_key(q.device), "cached": True}
-        return super().attend(q, keys, values, states, cache.key_position_ids, **settings)
+        seen: dict[str, Any] = {"window": cache.window, "first_key": cache.first_key(q.device), "cached": True}
+        return super().attend(q, keys, values, states, cache.key_position_ids, **seen)

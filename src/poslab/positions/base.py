@@ -74,6 +74,11 @@ class ModelShape:
             object.__setattr__(self, "head_dim", self.embed_dim // self.num_heads)  # because it is frozen
 
     @property
+    def sizes(self) -> dict[str, Any]:
+        """Sizes by their names among the arguments of GPT, which knows token_std by another."""
+        return {name: size for name, size in vars(self).items() if name != "token_std"}
+
+    @property
     def attention_dim(self) -> int:
         """Numbers that the queries of all heads have, H Dh: embed_dim, unless head_dim is given."""
         return self.num_heads * self.head_dim

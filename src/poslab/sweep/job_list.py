@@ -17,7 +17,7 @@ from poslab.config.corpora import fingerprint
 from poslab.config.fields import NOT_IDENTITY
 from poslab.config.files import safe_name
 from poslab.config.nodes import TARGET, given_settings
-from poslab.config.overrides import blamed_on, explain, scheme_name, unquoted, with_any_part
+from poslab.config.overrides import explain, naming_experiment, scheme_name, unquoted, with_any_part
 from poslab.config.train import TrainConfig, parse
 from poslab.errors import SettingError, UnknownSetting, UserError
 from poslab.runs.code import fingerprints, parts_fingerprint, task_sha256
@@ -156,7 +156,7 @@ class _Composer:
         try:
             parsed = parse(composed, pos_name, overrides)
         except SettingError as error:
-            raise blamed_on(error, overrides, partial(self._loader.load_sweep_config, self._config)) from None
+            raise naming_experiment(error, overrides, partial(self._loader.load_sweep_config, self._config)) from None
         if not re.search(r"\$\{[^}]*seed", OmegaConf.to_yaml(composed)):  # nothing else may depend on the seed
             self._composed[others] = parsed
         return parsed

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from poslab.errors import SettingError, require_at_least
+from poslab.metric import IGNORED as IGNORED
 from poslab.metric import SHARES, Metric
 
-IGNORED = -100  # torch's own
 VALIDATION_LENGTHS = 8  # at most, spread over those of training
 VALIDATION_EXAMPLES = 64  # at each
 MOST = 2**20  # of anything that a setting counts: more symbols, for one, fill the memory with their names

@@ -21,9 +21,9 @@ from torch.nn import functional as F
 
 from poslab.attention.once import once_differentiable
 from poslab.attention.reference import without_autocast
+from poslab.metric import IGNORED
 from poslab.model.decoder import GPT
 from poslab.processors import compiled, compiler_problem
-from poslab.tasks.base import IGNORED
 
 _FEW_LOGITS = 2**18  # up to which torch's functions take half of the time
 # At a time on a CPU, by timings, for as much memory as they take: 512 rows of GPT-2's vocabulary, and 1,024 in 16 bits.

@@ -51,8 +51,8 @@ def check_flex(model: ModelConfig, trainer: TrainerConfig) -> None:
         raise SettingError("model.attention_backend", "flex", problem)
 
 
-def keep_freed_memory() -> bool:
-    """Stop glibc from handing large blocks back to the system when they are freed; False where there is no glibc.
+def keep_freed_memory() -> None:
+    """Stop glibc from handing large blocks back to the system when they are freed, where there is a glibc.
 
     A training step takes the same memory again at once. By default every tensor above 32 MiB, such as the logits, is
     mapped anew and cleared by the system page by page. On two cores with model=mini that took a fifth to a quarter of a
@@ -61,5 +61,6 @@ def keep_freed_memory() -> bool:
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # not glibc: macOS, Windows, musl
-        return False
-    return all([mallopt(_MMAP_MAX, 0), mallopt(_TRIM_THRESHOLD, 2**31 - 1), mallopt(_TOP_PAD, 64 * 2**20)])
+        return
+    for option, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 64 * 2**20)):
+        mallopt(option, value)

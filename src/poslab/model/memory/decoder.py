@@ -6,7 +6,6 @@ B batch, T sequence, D embedding, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from itertools import zip_longest
 from typing import Any
 
@@ -188,8 +187,7 @@ class MemoryGPT(GPT):
 
 def with_memory(model: GPT, memory_length: int) -> MemoryGPT:
     """Return a model in eval mode that shares the weights, and remembers so many tokens. Raises SettingError."""
-    sizes = asdict(model.shape)
-    del sizes["token_std"]  # of the start alone
+    sizes = model.shape.sizes
     retrieval = model.retrieval if isinstance(model, MemoryGPT) else None
     sizes |= {"vocab_size": model.token_embedding.num_embeddings, "window": model.window, "tied": model.head is None}
     attention: Any = model.blocks[0].attention

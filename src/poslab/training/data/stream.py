@@ -12,9 +12,9 @@ from poslab.data.stream import Scans, StreamedWindows, segments_before
 from poslab.data.windows import ContiguousRows
 from poslab.errors import SettingError
 from poslab.evaluation.stream_losses import scanned_losses
+from poslab.metric import IGNORED
 from poslab.model.decoder import GPT
 from poslab.model.memory import Memory, MemoryGPT, RetrievedAttention
-from poslab.tasks.base import IGNORED
 from poslab.training.data import loader_generator
 from poslab.training.data.task import TaskDataModule
 from poslab.training.data.text import TextDataModule
