@@ -36,6 +36,17 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(function, recompile_limit=64, isolate_recompiles=True)  # type: ignore[call-overload]
 
 
+def in_transform() -> bool:
+    """Return whether a function is transformed by one of torch.func, such as grad or vmap."""
+    transforms: Any = getattr(torch._C, "_functorch", None)
+    return hasattr(transforms, "peek_interpreter_stack") and transforms.peek_interpreter_stack() is not None
+
+
+def values_are_unknown() -> bool:
+    """Return whether code can't depend on the values of tensors: compiled, or mapped by torch.func.vmap."""
+    return torch.compiler.is_compiling() or in_transform()
+
+
 @contextmanager
 def backward_compiled_at_once() -> Iterator[None]:
     """Compile the backward pass with the forward pass within the context: once it is called there is no other way.

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from poslab.attention.blocks import WeightDropout, query_blocks
 from poslab.positions import RelativeTerms, ScoreTile, Tables
+from poslab.processors import values_are_unknown
 
 _MANY_ROWS = 1024
 NEAR = 128  # distances, up to which `kernels/banded.py` can compute their pairs by themselves
@@ -162,7 +163,7 @@ def attention_weights(q: Tensor, k: Tensor, spec: AttentionSpec) -> Tensor:
     if null is not None:
         return torch.cat([scores, null], -1).softmax(-1)[..., :-1]
     # Where it is cheap to know that every query sees a key, it spares passes over all pairs; a GPU would be waited for.
-    cheap = scores.device.type == "cpu" and not torch.compiler.is_compiling()
+    cheap = scores.device.type == "cpu" and not values_are_unknown()
     if cheap and (scores.detach().amax(-1) > -math.inf).all():
         return scores.softmax(-1)
     return softmax_or_zeros(scores)

@@ -26,6 +26,7 @@ from torch import Tensor
 from poslab.errors import require_at_least
 from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
 from poslab.positions.pictures import Explanation, OnText, Picture, curves_of
+from poslab.processors import values_are_unknown
 
 _NORM = (
     "How much a count of open gates can change a score, all zero at the start. Surprising: rows that the sample's "
@@ -69,7 +70,7 @@ class CoPE(PositionScheme):
         if not tile.causal:
             return _both_ways(tile).clamp(max=last)
         near = len(tile.query_index) + 3 * self.max_positions
-        near = count if torch.compiler.is_compiling() else near  # because a compiler can't ask how far gates reach
+        near = count if values_are_unknown() else near  # because a compiler can't ask how far gates reach
         scores = tile.whole_scores
         while True:
             gates = scores[..., -near:].sigmoid() * tile.seen[..., -near:]

@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from poslab.processors import in_transform
+
 Made = TypeVar("Made")
 
 # What has been computed of the positions of a pass, as long as that tensor lives: (its version, results by key).
@@ -69,8 +71,8 @@ class Rotation:
 
     def turn(self, x: Tensor) -> Tensor:
         """Rotate x (B, H, T, Dh), (B, H, T, Dh) of x's type."""
-        exact = x.to(self.cos.dtype)
-        turned: Tensor = _Turn.apply(exact, self.cos, self.sin, self.interleaved)  # type: ignore[no-untyped-call]
+        apply: Any = _turned if in_transform() else _Turn.apply
+        turned: Tensor = apply(x.to(self.cos.dtype), self.cos, self.sin, self.interleaved)
         return turned.to(x.dtype)
 
 
@@ -81,11 +83,7 @@ class _Turn(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
         ctx.save_for_backward(cos, sin)
         ctx.interleaved = interleaved
-        turned = x * cos
-        (a, b), (out_a, out_b) = (_pairs(y[..., : 2 * sin.shape[-1]], interleaved) for y in (x, turned))
-        out_a.addcmul_(b, sin, value=-1)
-        out_b.addcmul_(a, sin)
-        return turned
+        return _turned(x, cos, sin, interleaved)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
@@ -94,6 +92,15 @@ class _Turn(torch.autograd.Function):
         return turned_back, None, None, None
 
 
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+    turned = x * cos
+    (a, b), (out_a, out_b) = (_pairs(y[..., : 2 * sin.shape[-1]], interleaved) for y in (x, turned))
+    out_a.addcmul_(b, sin, value=-1)
+    out_b.addcmul_(a, sin)
+    return turned
+
+
 def _pairs(x: Tensor, interleaved: bool) -> tuple[Tensor, ...]:
     """Split x (..., 2 n) into the first and the second channel of each pair, (..., n) each, as views."""
-    return (x[..., 0::2], x[..., 1::2]) if interleaved else x.chunk(2, dim=-1)
+    n = x.shape[-1] // 2  # by slices, as a chunk can't be changed in place where gradients are recorded
+    return (x[..., 0::2], x[..., 1::2]) if interleaved else (x[..., :n], x[..., n:])
