@@ -143,25 +143,20 @@ def load_corpus(
             stops = [0, *(int(share * length) for share in own_shares)]
             cuts = [kept(text_pieces, content, *cut) for cut in pairwise(stops)]
         else:
-            if kind == "txt":
-                whole = kept(separated_documents, content, separator=separator)
-            elif kind == "bin":
-                whole = kept(token_documents, content, dtype=dtype)
-            else:
-                folder = _file(cache_dir, f"{key} {part}").with_suffix(".datasets")
-                whole = kept(tokenised_documents, content, kind=kind, column=column, folder=folder)
+            folder = _file(cache_dir, f"{key} {part}").with_suffix(".datasets")
+            make, settings = {
+                "txt": (separated_documents, {"separator": separator}),
+                "bin": (token_documents, {"dtype": dtype}),
+            }.get(kind, (tokenised_documents, {"kind": kind, "column": column, "folder": folder}))
+            whole = kept(make, content, **settings)
             if not len(whole[1]):
                 raise SettingError("path", path, "the text is empty")
             cuts = _cut(*whole, own_shares, len(end_token(tokenizer)))
         parts |= dict(zip(names, cuts, strict=True))
     vocabulary = Vocabulary(tokenizer)
     if observed_only:
-        ids = torch.cat([observed_ids(tokens) for tokens, _ in parts.values()])
-        vocabulary = Vocabulary(tokenizer, observed_ids(ids))
-        dtype_of_ids = getattr(torch, _smallest_type(vocabulary.size))
-        for part, (tokens_of_part, ends_of_part) in parts.items():
-            pieces = tokens_of_part.split(1 << 20)  # because copies are wider until they are narrowed
-            parts[part] = torch.cat([vocabulary.narrow(piece).to(dtype_of_ids) for piece in pieces]), ends_of_part
+        vocabulary = Vocabulary(tokenizer, observed_ids(torch.cat([observed_ids(of) for of, _ in parts.values()])))
+        parts = {part: (_renumbered(of, vocabulary), ends) for part, (of, ends) in parts.items()}
     documents: int | None = sum(len(ends) for _, ends in parts.values())
     if kind == "txt" and separator is None:
         files = sum(map(len, contents.values()))
@@ -169,6 +164,13 @@ def load_corpus(
     tokens = {part: parts[part][0] for part in _PARTS}
     ends = {part: parts[part][1] for part in _PARTS}
     return Corpus(text_name(path), sha256, vocabulary, documents=documents, ends=ends, **tokens)
+
+
+def _renumbered(tokens: Tensor, vocabulary: Vocabulary) -> Tensor:
+    """Return the places of tokens (N,) in a vocabulary of the observed ones, in its smallest type."""
+    dtype = getattr(torch, _smallest_type(vocabulary.size))
+    # In pieces, because copies are wider until they are narrowed.
+    return torch.cat([vocabulary.narrow(piece).to(dtype) for piece in tokens.split(1 << 20)])
 
 
 @cache
