@@ -12,10 +12,9 @@ as in the main job, else a faster backend with the same result; tests hold each 
 """
 
 from poslab.attention.dispatch import Choice, attend, check_backend, choose_backend
-from poslab.attention.functional import scheme_attention
 from poslab.attention.module import SchemeModule
 from poslab.attention.position_ids import PositionIds
-from poslab.attention.scheme import SchemeLayer, for_queries
+from poslab.attention.scheme import SchemeLayer, for_queries, scheme_attention
 from poslab.positions.base import BACKENDS
 
 __all__ = [

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
@@ -46,31 +46,10 @@ def introduce(module: LanguageModel, folder: RunFolder, warnings: list[str], beg
 
 def conclude(summary: Summary, module: LanguageModel, folder: RunFolder, further: Mapping[str, str]) -> None:
     """Print the results, and what to type next. further: commands of loggers, by what they do."""
-    state, settings = module.state, module.config.settings
-    target = settings.target_loss
-    best, steps = summary.best_val_loss, summary.steps
-    if best is not None:  # then there are lines above
+    if summary.best_val_loss is not None:  # then there are lines above
         print()
-    if target is not None:
-        verdict = "below" if state.batch_loss < target else "not below"
-        print(f"learned  training loss {state.batch_loss:.4g} after {steps} steps, {verdict} {target:g}")
-    if best is not None:
-        last = summary.last_val_loss
-        at = f"at step {summary.best_step} of {steps}" + ("" if last in (None, best) else f"; {last:.4f} at the end")
-        meaning = "" if summary.metrics else f" perplexity {perplexity(best):,.1f},"
-        chosen = f"{settings.monitor} {abs(state.best_monitored):,.3f}, " if settings.monitor != LOSS else ""
-        print(f"best     {chosen}validation loss {best:.4f},{meaning} {at}")
-    elif target is None:
-        print("best     none: nothing was validated")
-    if summary.test_loss is not None:
-        print(f"test     loss {summary.test_loss:.4f} on {summary.test_tokens:,} tokens that decided nothing")
-    widest = max(map(len, summary.metrics), default=0)
-    for name, curve in summary.metrics.items():
-        print(f"{name:<{widest}} " + ", ".join(f"{share:.3f} at {length}" for length, share in curve.items()))
-    duration, speed = clock(summary.wall_time_s), summary.tokens_per_s
-    print(f"speed    {speed:,.0f} tokens/s; {summary.tokens:,} tokens in {duration}, validations included")
-    if state.sample:
-        print(textwrap.fill(state.sample, width(), initial_indent="sample   ", subsequent_indent=" " * 9))
+    for line in _results(summary, module):
+        print(line)
     # In double quotes, which are easier to read and to change than what shlex makes of an apostrophe.
     prompt = re.sub(r'(["\\$`])', r"\\\1", module.data.vocabulary.decode(module.data.prompt))
     commands = {
@@ -84,6 +63,31 @@ def conclude(summary: Summary, module: LanguageModel, folder: RunFolder, further
         print(f"{name:<8} {command}")
     if summary.worse_than_guessing:
         print(f"warning: {summary.worse_than_guessing}", file=sys.stderr)
+
+
+def _results(summary: Summary, module: LanguageModel) -> Iterator[str]:
+    state, settings = module.state, module.config.settings
+    target, best, steps = settings.target_loss, summary.best_val_loss, summary.steps
+    if target is not None:
+        verdict = "below" if state.batch_loss < target else "not below"
+        yield f"learned  training loss {state.batch_loss:.4g} after {steps} steps, {verdict} {target:g}"
+    if best is not None:
+        last = summary.last_val_loss
+        at = f"at step {summary.best_step} of {steps}" + ("" if last in (None, best) else f"; {last:.4f} at the end")
+        meaning = "" if summary.metrics else f" perplexity {perplexity(best):,.1f},"
+        chosen = f"{settings.monitor} {abs(state.best_monitored):,.3f}, " if settings.monitor != LOSS else ""
+        yield f"best     {chosen}validation loss {best:.4f},{meaning} {at}"
+    elif target is None:
+        yield "best     none: nothing was validated"
+    if summary.test_loss is not None:
+        yield f"test     loss {summary.test_loss:.4f} on {summary.test_tokens:,} tokens that decided nothing"
+    widest = max(map(len, summary.metrics), default=0)
+    for name, curve in summary.metrics.items():
+        yield f"{name:<{widest}} " + ", ".join(f"{share:.3f} at {length}" for length, share in curve.items())
+    duration, speed = clock(summary.wall_time_s), summary.tokens_per_s
+    yield f"speed    {speed:,.0f} tokens/s; {summary.tokens:,} tokens in {duration}, validations included"
+    if state.sample:
+        yield textwrap.fill(state.sample, width(), initial_indent="sample   ", subsequent_indent=" " * 9)
 
 
 class ValidationLines(Callback):
