@@ -35,7 +35,8 @@ def test_lists_its_commands_and_says_its_version(program: Called) -> None:
     assert (code, complaints) == (0, "")
     assert all(f"  poslab {name} " in text for name in COMMANDS)
     assert program("--help") == program("-h") == (0, text, "")
-    assert program("--version") == (0, f"poslab {__version__}\n", "")
+    for typed in (["--version"], ["train", "--version"], ["compare", "--version"]):
+        assert program(*typed) == (0, f"poslab {__version__}\n", "")
 
 
 @pytest.mark.parametrize(

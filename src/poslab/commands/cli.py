@@ -81,7 +81,7 @@ def _run(arguments: list[str]) -> None:
         print("Train GPT-style transformers that differ only in their positional encoding, and compare them.")
         print("", *commands, "", sep="\n")
         print(f"{NAME} COMMAND --help shows what each takes, {NAME} --version the version.")
-    elif name == "--version":
+    elif "--version" in arguments:
         print(f"{NAME} {poslab.__version__}")
     elif name in COMMANDS:
         COMMANDS[name].run(rest)

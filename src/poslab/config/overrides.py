@@ -144,7 +144,7 @@ def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:
 
 
 # Hydra has more, and takes -pos=NAME for -p, its short name of --package, and --conf for --config-dir.
-_SHOWING = ("-h", "--help", "--hydra-help", "--version", "--cfg", "--resolve", "-sc", "--shell-completion")
+_SHOWING = ("-h", "--help", "--hydra-help", "--cfg", "--resolve", "-sc", "--shell-completion")
 _FLAGS = ("-m", "--multirun", "--config-dir", *_SHOWING)
 _MERGED = ("callbacks", "logger", "experiment", "debug")  # groups of which several options may be chosen
 _NOTHING = ("experiment=null", "debug=null")  # what is so where none is chosen; Hydra refuses to hear it again
