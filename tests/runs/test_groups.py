@@ -58,6 +58,17 @@ def test_a_sweep_with_a_gap_says_which_combination_is_missing(tmp_path: Path) ->
     compare_folders(tmp_path)
 
 
+def test_of_many_differences_the_first_are_named(tmp_path: Path) -> None:
+    write_run(tmp_path, "absolute")
+    other = write_run(tmp_path, "t5")
+    for setting in ("batch_size", "stride", "num_workers", "min_length", "max_length", "test_lengths", "symbols"):
+        change_config(other, f"data.{setting}", 7)
+    with pytest.raises(UserError) as refusal:
+        compare_folders(tmp_path)
+    assert str(refusal.value).count(" (as in ") == 2 * 5
+    assert re.search(r"; and \d more; ", str(refusal.value))
+
+
 @pytest.mark.parametrize(
     "facts",
     [

@@ -29,6 +29,7 @@ from seedstats.statistics.stretches import contiguous_blocks
 from seedstats.table import DIVERGED, FINISHED, KNOWN, MISSING, REFERENCE, SOURCE, UNPLANNED, checked
 
 MOST_STRETCHES = 240  # of a text
+_LISTED = 5  # differences between runs that one line can hold
 _SMALLEST_STRETCH = 16  # tokens
 _LOSSES = (TEST_LOSS, LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS)
 # Of a summary; those that a report's table has are in `comparison.costs`.
@@ -112,7 +113,8 @@ class _Section:
             for key, read in conditions.items()
         }
         if conditions and not (crossed or allow_differences):
-            listed = "; ".join([f"{key}: {levels}" for key, levels in values.items()])
+            listed = "; ".join([f"{key}: {levels}" for key, levels in values.items()][:_LISTED])
+            listed += f"; and {len(values) - _LISTED} more" if len(values) > _LISTED else ""
             if gap := untried(runs, conditions):
                 listed += f"; {gap}"
             raise UserError(
