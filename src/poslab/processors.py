@@ -37,7 +37,9 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_transform() -> bool:
-    """Return whether a function is transformed by one of torch.func, such as grad or vmap."""
+    """Return whether a function is transformed by one of torch.func, such as grad or vmap, and not compiled."""
+    if torch.compiler.is_compiling():
+        return False
     transforms: Any = getattr(torch._C, "_functorch", None)
     return hasattr(transforms, "peek_interpreter_stack") and transforms.peek_interpreter_stack() is not None
 

@@ -59,7 +59,7 @@ def _compared(arguments: Sequence[str]) -> Path:
     """Compare the files, print the answers, and return the page's path."""
     files, settings, columns = _parsed(arguments)
     claims_file, out = (settings.pop(name, None) for name in _FILES)
-    # Late, so that help and wrong settings are answered before pandas, scipy and matplotlib are loaded.
+    # Late, so that help and unknown settings are answered before pandas, scipy and matplotlib are loaded.
     from seedstats.claims import read_claims
     from seedstats.comparison import compare
     from seedstats.figures import setting_figures

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import pandas as pd
@@ -127,9 +128,13 @@ def compare(
     for option, typed, choices in (("better", better, ("lower", "higher")), ("pairs", pairs, ("baseline", "all"))):
         if typed not in (None, *choices):
             raise BadSetting(option, typed, f"must be {' or '.join(choices)}")
-    for option, number in (("effect", effect), ("length", length), ("looks", looks)):
-        if number is not None and not number > 0:
-            raise BadSetting(option, number, "must be above 0")
+    numbers: tuple[tuple[str, Any, Any, str], ...] = (
+        ("effect", 1 if effect is None else effect, Real, "a number"),
+        ("looks", looks, Integral, "a whole number"),
+    )
+    for option, number, kind, words in numbers:
+        if not (isinstance(number, kind) and 0 < number < math.inf):
+            raise BadSetting(option, number, f"must be {words} above 0")
     asked: dict[str, Any] = {"baseline": baseline, "metric": metric, "length": length, "chosen_by": chosen_by}
     found: dict[str, Comparison] = {}
     refused: dict[str, list[BadSetting]] = {}

@@ -73,7 +73,8 @@ _BY_RUN = (
 )
 _ALONE = "Each small mark is a run, and the large mark below is the mean with its 95 % interval."
 _OVER_TEXT = (
-    " The broad, pale bar is the interval for new seeds and other text. If it goes beyond 0, other text may differ."
+    " The broad, pale bar is the interval for new seeds and other text. If 0 lies within it, the difference may vanish "
+    "on other text."
 )
 
 

@@ -299,10 +299,11 @@ def test_another_vocabulary_is_refused_by_its_size_and_by_its_tokenizer(tmp_path
         SettingError, match=r"has another tokenizer than data.encoding=gpt2: 286 is b' the', here b' of'"
     ):
         init_from_pretrained(model_of("gpt2"), tmp_path / "same", vocabulary)
-    (tmp_path / "same/vocab.json").unlink()
-    for damaged, problem in (("{}", "tokenizer.json has no vocabulary"), ('{"model"', "can't be read as a model that")):
-        (tmp_path / "same/tokenizer.json").write_text(damaged)
-        with pytest.raises(SettingError, match=problem):
+    damaged = [("tokenizer.json", text) for text in ("{}", '{"model"', '{"model": {"vocab": [1]}}', "5", "null")]
+    for file, text in [*(("vocab.json", text) for text in ("[1]", "5", "null", '{"a": "b"}')), *damaged]:
+        (tmp_path / "same/vocab.json").unlink(missing_ok=True)
+        (tmp_path / "same" / file).write_text(text)
+        with pytest.raises(SettingError, match=f"{file} has no vocabulary"):
             init_from_pretrained(model_of("gpt2"), tmp_path / "same", vocabulary)
 
 

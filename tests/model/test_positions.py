@@ -6,7 +6,7 @@ import pytest
 import torch
 from foreign_schemes import Gated, Mixed, PerLayerBias
 from oracles import attention_by_loops
-from strong_models import NAMES, SIZES, strong_model
+from strong_models import NAMES, SIZES, some_tokens, strong_model
 from torch import Tensor
 
 from poslab import GPT
@@ -116,6 +116,16 @@ class Jumping(Sinusoidal):
 @dataclass(frozen=True)
 class JumpingBias(PerLayerBias):
     sample = Jumping.sample
+
+
+def test_a_draw_within_a_draw_gives_the_outer_one_back() -> None:
+    model, tokens = strong_model("randomized"), some_tokens(1, 9)
+    with torch.no_grad(), model.drawing(1):
+        outer = model(tokens)
+        with model.drawing(2):
+            inner = model(tokens)
+        assert torch.equal(model(tokens), outer)
+    assert not torch.equal(inner, outer)
 
 
 @pytest.mark.parametrize("scheme", [Jumping(), JumpingBias()])

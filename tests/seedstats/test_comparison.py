@@ -112,8 +112,11 @@ def test_metric_and_length_can_be_chosen() -> None:
         ({"baseline": "shav"}, "baseline=shav: unknown; did you mean shaw? valid: absolute, shaw"),
         ({"better": "higer"}, "better=higer: must be lower or higher"),
         ({"pairs": "ALL"}, "pairs=ALL: must be baseline or all"),
-        ({"looks": 0}, "looks=0: must be above 0"),
-        ({"effect": float("nan")}, "effect=nan: must be above 0"),
+        ({"looks": 0}, "looks=0: must be a whole number above 0"),
+        ({"looks": 1.5}, "looks=1.5: must be a whole number above 0"),
+        ({"effect": float("nan")}, "effect=nan: must be a number above 0"),
+        ({"effect": float("inf")}, "effect=inf: must be a number above 0"),
+        ({"effect": "0.5"}, "effect=0.5: must be a number above 0"),
     ],
 )
 def test_what_no_row_has_is_refused_with_what_they_have(settings: dict, problem: str) -> None:

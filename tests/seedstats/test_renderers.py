@@ -157,6 +157,7 @@ def test_the_terminal_has_sentences_and_narrow_tables() -> None:
     blocks = [table, Bullets(["t5 is best"], "answer"), Bullets([], "caveat"), Text("Text."), EVERY[-1]]
     lines = ["scheme  loss", "t5      10.5", "", "- t5 is best", "Text."]
     assert terminal.page(blocks).splitlines() == lines
+    assert terminal.page([Bullets(["t5 is best"]), table]).splitlines() == ["- t5 is best", "", *lines[:2]]
     two = terminal.page([Heading("copy", blocks), Bullets(["one seed"], "caveat")]).splitlines()
     assert two == ["", "copy", "", *lines, "  caveat: one seed"]
 

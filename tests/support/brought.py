@@ -12,7 +12,7 @@ class Doubled(torch.optim.SGD):
 
 
 class Halved:
-    def __init__(self, by: float = 2.0) -> None:
+    def __init__(self, by: float = 2.0, how: "in prose" = None) -> None:  # type: ignore # noqa: F722
         self.by = by
 
     def __call__(self, step: int, total_steps: int) -> float:

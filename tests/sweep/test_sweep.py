@@ -339,6 +339,7 @@ def test_combinations_that_can_t_run_are_said_before_the_first_job(
         assert len(lines) == len(reasons)
         assert all(line.startswith(reason) for line, reason in zip(lines, reasons, strict=True))
     assert found == code == ("\ntrained by no job: " in after)
+    assert "++" not in after
 
 
 @pytest.mark.parametrize(

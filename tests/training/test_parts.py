@@ -46,6 +46,12 @@ def test_a_class_that_is_typed_has_the_settings_that_are_typed_and_no_others() -
     assert again.logger == {"csv": {"_target_": "pytorch_lightning.loggers.CSVLogger", "name": "mine"}}
 
 
+def test_annotations_of_a_class_of_ones_own_may_be_prose() -> None:
+    node = {"_target_": "brought.Halved", "by": 4, "how": "well"}
+    settings = [f"schedule.{name}={value}" for name, value in node.items()]
+    assert compose_config(*settings).schedule == node
+
+
 def test_a_task_s_recipe_is_for_the_optimizer_that_has_it() -> None:
     recipe = compose_config("data=recall")
     assert (recipe.optimizer["betas"], recipe.schedule["_target_"]) == (
@@ -286,9 +292,10 @@ def test_what_lightning_refuses_is_one_line(tmp_path: Path) -> None:
 
 def test_a_mapping_from_numbers_arrives_as_typed(tmp_path: Path) -> None:
     scheduler = "callbacks.a._target_=pytorch_lightning.callbacks.GradientAccumulationScheduler"
-    more = ("trainer.limit_train_batches=4", "trainer.max_epochs=2", "trainer.max_steps=-1")
+    more = ("trainer.limit_train_batches=4", "trainer.max_epochs=2", "trainer.log_every_n_steps=50")
     settings = (*SMOKE, scheduler, "callbacks.a.scheduling={0:1,1:2}", *more)
     assert train(compose_config(*settings, f"run_dir={tmp_path / 'run'}")).steps == 4 + 2
+    assert [step for step, _ in logged(tmp_path / "run")["train/loss"]] == [3, 5]  # a figure in each epoch
 
 
 def test_a_profiler_has_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -409,7 +409,9 @@ def test_what_a_run_can_not_resume_with(overrides: list[str], problem: str, run_
 
 
 def test_the_command_for_other_settings_is_of_a_new_run(run_folder: Path) -> None:
-    (run_folder / "config.yaml").open("a").write(f"overrides: [pos=t5, 'run_dir={run_folder}', seed=1]\n")
+    (run_folder / "config.yaml").open("a").write(
+        f"overrides: [pos=t5, 'run_dir={run_folder}', init_from=last, seed=1]\n"
+    )
     with pytest.raises(UserError) as refusal:
         resume(run_folder, "optim.learning_rate=0.1")
     assert str(refusal.value).endswith(f" pos=t5 seed=1 init_from={run_folder} optim.learning_rate=0.1")

@@ -15,6 +15,7 @@ from poslab.attention.blocks import BLOCK
 from poslab.attention.reference import NEAR, AttentionSpec, Pairwise, reference_attention, without_autocast
 from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS, RelativeTerms
+from poslab.processors import in_transform
 
 
 def attend(
@@ -154,6 +155,7 @@ def choose_backend(
         device          what enters                                  queries          backend
         CUDA, others    nothing                                      any              sdpa
         CPU             nothing, no dropout                          any              sdpa
+        any             anything, in torch.func and torch.export     any              reference
         CUDA            a bias by distance, a window                 to 2,048, in 16  sdpa, with a mask
                                                                      bits to 1,023
         CUDA            keys or values of no more than 128           from 257         banded
@@ -177,6 +179,8 @@ def choose_backend(
     """
     if parts <= _ALWAYS and (dropout_p == 0 or device.type != "cpu"):
         return Choice("sdpa", "nothing but queries and keys")
+    if in_transform() or torch.compiler.is_exporting():
+        return Choice("reference", "torch.func and torch.export take no other")
     no_flex = None
     if device.type == "cuda":
         masked = parts <= {"bias", "window"} | _ALWAYS and query_length <= _LONGEST_MASK

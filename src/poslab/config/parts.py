@@ -63,13 +63,13 @@ def checked_node(
 
 def _check_numbers(target: Callable[..., Any], settings: Mapping[str, Any], option: str) -> None:
     """Raise SettingError for text given to an argument whose annotation says that it is a number or a flag."""
+    texts = {name: value for name, value in settings.items() if isinstance(value, str)}
     try:
-        hints = get_type_hints(target.__init__ if isinstance(target, type) else target)  # type: ignore[misc]
-    except (AttributeError, NameError, TypeError):  # its annotations are none, or can't be resolved
+        hints = get_type_hints(target.__init__ if isinstance(target, type) else target) if texts else {}  # type: ignore[misc]
+    except Exception:  # whatever somebody's annotations are, which may be prose
         return
-    for name, value in settings.items():
-        numbers = name in hints and {*kinds(hints[name])} <= {bool, int, float, NoneType}
-        if numbers and isinstance(value, str):
+    for name, value in texts.items():
+        if name in hints and {*kinds(hints[name])} <= {bool, int, float, NoneType}:
             raise SettingError(f"{option}.{name}", value, f"must be {in_words(hints[name])}")
 
 

@@ -63,8 +63,9 @@ def sliding_losses(model: GPT, tokens: Tensor, length: int, stride: int, every: 
     """Return losses of the tokens after the first, in every `every`-th stretch; stride = length: without overlap."""
     new_losses, by_position, full_windows = [], torch.zeros(length, dtype=torch.float64), 0
     windows, place, period = CoveringWindows(tokens, length, stride), torch.arange(length), STRETCH * every
-    new = ((number, number and number * stride + length - stride) for number in range(len(windows)))  # the first target
-    read = [n for n, first in new if first % period < STRETCH or first // period < (n * stride + length - 1) // period]
+    starts = range(0, len(windows) * stride, stride)
+    new = ((start and start + length - stride, min(start + length, len(tokens) - 1) - 1) for start in starts)  # targets
+    read = [n for n, (first, last) in enumerate(new) if first % period < STRETCH or first // period < last // period]
     # With a generator of its own, or it would draw from the global one.
     batches = DataLoader(Subset(windows, read), max(1, BATCH_TOKENS // length), generator=torch.Generator())
     for numbers, inputs, targets in progress(batches, f"windows of {length:,}"):

@@ -101,22 +101,22 @@ def _rows_of(rows: Tensor, vocabulary: AnyVocabulary, folder: Path) -> Tensor:
 
 def _tokenizer_beside(folder: Path) -> dict[bytes, int]:
     """Return the tokens, in UTF-8, of the tokenizer beside the weights; none where there isn't any."""
-    if (folder / "vocab.json").exists():
-        ids = _read(folder / "vocab.json")
-    else:
-        tokenizer = folder / "tokenizer.json"
-        try:
-            ids = _read(tokenizer)["model"]["vocab"] if tokenizer.exists() else {}
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{tokenizer.name} has no vocabulary") from error
-        ids = ids if isinstance(ids, dict) else {token: number for number, (token, *_) in enumerate(ids)}
+    file = next((file for name in ("vocab.json", "tokenizer.json") if (file := folder / name).exists()), None)
+    if file is None:
+        return {}
+    try:
+        ids = _read(file) if file.name == "vocab.json" else _read(file)["model"]["vocab"]
+        listed = ids.items() if isinstance(ids, dict) else ((token, number) for number, (token, *_) in enumerate(ids))
+        tokens = {str(token): int(number) for token, number in listed}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{file.name} has no vocabulary") from error
     # In GPT-2's files a byte is a character that can be seen; for those that can't be seen these begin at 256.
     seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
     byte_of = {chr(byte): byte for byte in seen}
     byte_of |= {chr(256 + n): byte for n, byte in enumerate(byte for byte in range(256) if byte not in seen)}
     return {
         bytes(byte_of[c] for c in token) if all(c in byte_of for c in token) else token.encode(): number
-        for token, number in ids.items()
+        for token, number in tokens.items()
     }
 
 

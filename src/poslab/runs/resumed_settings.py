@@ -43,7 +43,7 @@ def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> T
             problem = f"what may change is {', '.join(names(MAY_CHANGE))}"
         else:
             new = [setting for setting in overrides if not setting.startswith("resume=")]
-            replaced = {"run_dir", *given_settings(new)}
+            replaced = {"run_dir", "init_from", *given_settings(new)}
             own_ones = [kept for kept in own_overrides or () if not given_settings([kept]).keys() & replaced]
             command = command_line("train", *own_ones, f"init_from={folder}", *new)
             problem = f"a new run that begins with its weights may have others: {command}"

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from poslab.config.command_line import command_line
 from poslab.config.files import require_writable
-from poslab.config.overrides import quoted_text
+from poslab.config.overrides import quoted_text, unquoted
 from poslab.errors import UserError
 from poslab.processes import launched
 from poslab.processors import available
@@ -149,7 +149,7 @@ def _conclude(jobs: list[Job], folder: Path) -> bool:
     if left_out := _left_out(jobs):
         print(*left_out, sep="")
     asked, met = ({value for job in some for value in job.overrides} for some in (jobs, possible))
-    if never := sorted(asked - met):
+    if never := sorted(map(unquoted, asked - met)):
         print(f"trained by no job: {', '.join(never)}\n")
     print(f"runs     {folder}\ncurves   {shlex.join(['tensorboard', '--logdir', str(folder)])}")
     print(f"compare  {command_line('compare', f'runs={folder}')}")

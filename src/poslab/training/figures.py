@@ -22,9 +22,6 @@ class TrainingFigures(Callback):
         # Of the step that this batch ends, if it does: the schedule is advanced before its end.
         self._rates: dict[str, float] = {}
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._every = min(self._every, language_model_of(pl_module).steps_per_epoch)
-
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         language_model_of(pl_module).state.training_clock.start()
 
@@ -44,7 +41,8 @@ class TrainingFigures(Callback):
         assert module.loss is not None
         state.batch_losses.append(module.loss)
         rates, self._rates = self._rates, {}
-        if not rates or (step % self._every and not trainer.should_stop):
+        every = min(self._every, module.steps_per_epoch)  # which a callback may change by the epoch
+        if not rates or (step % every and not trainer.should_stop):
             return
         figures = {"loss": module.loss, "gradient_norm": module.gradient_norm, **rates}
         figures["tokens_per_s"] = state.tokens_per_s

@@ -80,8 +80,8 @@ class _HeadLoss(torch.autograd.Function):
             pieces = -(-len(rows) * len(head) // _LOGITS_ON_GPU)
             at_once = max(1, -(-len(rows) // max(1, pieces)))  # of equal sizes, for which one kernel is compiled
         grad_hidden, grad_weight = torch.empty_like(rows), None
-        # Of the sums over N rows half the digits of N, so that neither they overflow in float16 nor their terms vanish.
-        shrink = 2.0 ** -(len(rows).bit_length() // 2) if dtype == torch.float16 else 1.0
+        # So that sums over N rows of hidden states up to 32 stay within float16.
+        shrink = 2.0 ** min(0, 11 - len(rows).bit_length()) if dtype == torch.float16 else 1.0
         parts = (x.split(at_once) for x in (rows, grad_hidden, targets.unsqueeze(1).where(counts, 0), counts))
         for of_rows, of_grad, of_targets, of_counts in zip(*parts, strict=True):
             logits = _logits(of_rows, head)  # (n, V), soon their gradients
