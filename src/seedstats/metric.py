@@ -104,5 +104,5 @@ def metric_of(rows: pd.DataFrame, name: str | None, length: int | None, better: 
         raise BadSetting("better", "", problem)
     ends = bool(values.between(0, 1).all() and values.isin([0, 1]).any())  # where a t test takes seeds for certain
     unit = first["unit"] or ("of all" if ends else "")
-    at_length = length or (int(lengths[0]) if lengths else None)
-    return Metric(str(first["metric"]), unit, direction == "higher", at_length)
+    at_length = lengths[0] if length is None and lengths else length
+    return Metric(str(first["metric"]), unit, direction == "higher", None if at_length is None else int(at_length))

@@ -171,7 +171,7 @@ class Section:
         """Return the lengths at which the metric is known, but for the compared one, by the heads of their columns."""
         one = self.comparison
         known = {length for group in one.groups for name, length in group.known if name == one.metric.name}
-        lengths = sorted({length for length in known if length is not None} - {one.metric.length or 0})
+        lengths = sorted({length for length in known if length is not None} - {one.metric.length})
         return {f"{one.metric.name} at {length}": length for length in lengths}
 
 

@@ -60,7 +60,7 @@ class Verdict(TestedClaim):
         if not (self.claim.between or of_margins) or not all(map(math.isfinite, self.weakest.margins.values())):
             return ""
         mean = fixed(self.weakest.mean + self.claim.by, 3, "+")
-        what = "Margin over the claim, in its least sure part: " if of_margins else "The difference is "
+        what = "Beyond the claim, in its least sure part: " if of_margins else "The difference is "
         return f"{what}{mean} {self._limits(self.claim.by) or 'in all seeds'}"
 
     def _limits(self, shift: float = 0.0) -> str:

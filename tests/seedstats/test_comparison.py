@@ -5,6 +5,7 @@ import math
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from paired_figures import differences
 from scipy import stats
@@ -17,6 +18,7 @@ from seedstats.metric import Metric, metric_of
 from seedstats.pairs import matrix
 from seedstats.section import Section
 from seedstats.statistics.families import holm
+from seedstats.table import checked
 
 
 def test_a_known_difference_is_said() -> None:
@@ -123,6 +125,15 @@ def test_what_no_row_has_is_refused_with_what_they_have(settings: dict, problem:
     with pytest.raises(BadSetting) as refused:
         compared(*of_two_metrics(), **settings)
     assert (str(refused.value), refused.value.option) == (problem, next(reversed(settings)))
+
+
+def test_a_length_may_be_0() -> None:
+    cells = [(name, seed, length) for length in (16, 0) for name in "ab" for seed in (1, 2, 3)]
+    table = pd.DataFrame(cells, columns=["name", "seed", "length"]).assign(metric="loss", better="lower")
+    table["value"] = table["length"] + table["seed"] / 100 + (table["name"] == "b")
+    for length, first in ((None, 16.01), (0, 0.01), (16, 16.01)):
+        one = seedstats.compare(checked(table), length=length)["results"]
+        assert one.groups[0].values[1] == pytest.approx(first)
 
 
 def test_each_kind_of_data_is_compared_by_itself_in_one_family() -> None:

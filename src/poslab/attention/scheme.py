@@ -170,17 +170,6 @@ class SchemeLayer:
         return self.scheme.score_mod(tables, self.layer, tile)
 
 
-def for_queries(q: Tensor, *of_keys: Tensor) -> list[Tensor]:
-    """Repeat keys and values (B, Hkv, Tk, Dh) for the heads of q (B, H, Tq, Dh), (B, H, Tk, Dh): H / Hkv of these, one
-    after the other, have the same ones."""
-    heads = q.shape[1]
-    return [x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1) for x in of_keys]
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
 def scheme_attention(
     scheme: PositionScheme,
     tables: Tables,
@@ -227,3 +216,14 @@ def scheme_attention(
     scheme_layer = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), position_ids)
     q, k, token_state = scheme_layer.apply_hooks(q, k, x)
     return scheme_layer.attend(q, k, v, token_state, dropout_p=dropout_p, backend=backend)
+
+
+def for_queries(q: Tensor, *of_keys: Tensor) -> list[Tensor]:
+    """Repeat keys and values (B, Hkv, Tk, Dh) for the heads of q (B, H, Tq, Dh), (B, H, Tk, Dh): H / Hkv of these, one
+    after the other, have the same ones."""
+    heads = q.shape[1]
+    return [x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1) for x in of_keys]
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
