@@ -95,6 +95,15 @@ def test_links_and_pictures_exist(page: Path) -> None:
             assert (REPOSITORY / path).exists(), path
 
 
+def test_scripts_that_a_text_tells_to_run_exist() -> None:
+    """On pages, in docstrings, and in comments of settings."""
+    kinds = {".md", ".py", ".yaml", ".toml"}
+    texts = [file for folder in FOLDERS for file in (REPOSITORY / folder).rglob("*") if file.suffix in kinds]
+    for text in (REPOSITORY / "README.md", *texts):
+        for path in re.findall(r"python ((?:scripts|tests)/[\w/]+\.py)", text.read_text()):
+            assert (REPOSITORY / path).is_file(), f"{text}: {path}"
+
+
 def test_what_is_cited_is_this_version() -> None:
     cited = yaml.safe_load((REPOSITORY / ".github/CITATION.cff").read_text())
     assert (cited["title"], cited["version"]) == ("poslab", __version__)

@@ -33,7 +33,7 @@ def python_in(readme: str) -> list[str]:
 
 PYTHON, ALIBI = python_in("README.md")
 GENERATION, MEASURED, EXAMPLES, EXPORTED = python_in("src/poslab/README.md")
-# Set by tests/fault_campaign.py: as many faults as before a release, and not the part that is tried at every change.
+# Set by scripts/maintenance/fault_campaign.py: all faults, as before a release, and not a part of them.
 FULL_CAMPAIGN = os.environ.get("POSLAB_CAMPAIGN") == "full"
 SCHEMES = sorted(path.stem for path in CONFIGS.glob("pos/*.yaml"))
 # A tiny run of six steps, with the text's own vocabulary: its checkpoints are small.

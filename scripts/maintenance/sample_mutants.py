@@ -1,6 +1,6 @@
 """Leave a random sample of the mutants in a session of cosmic-ray, which knows thousands.
 
-python tests/sample_mutants.py mutation.sqlite 100 [SEED]
+python scripts/maintenance/sample_mutants.py mutation.sqlite 100 [SEED]
 """
 
 import random

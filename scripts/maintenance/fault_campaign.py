@@ -1,7 +1,7 @@
 """Fault campaign at full size, for a release; takes some minutes.
 
-    python tests/fault_campaign.py                     all
-    python tests/fault_campaign.py kills bad-input     some of them
+    python scripts/maintenance/fault_campaign.py                     all
+    python scripts/maintenance/fault_campaign.py kills bad-input     some of them
 
 Every change is tested with a part of it: the slow tests. The figures of the last campaign stand in tests/README.md.
 Exit code: pytest's, 0 if every fault was survived or refused.
@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 # The tests by name.
 CAMPAIGN = {
     "kills": "commands/test_faults.py",

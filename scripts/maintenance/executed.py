@@ -1,7 +1,7 @@
 """Figures of how much there is to read: what a command executes, what a decoder loads, how many files know a feature.
 
-    python tests/executed.py                                   all figures; the main job: experiment=smoke, two steps
-    python tests/executed.py scripts/compare.py runs=RUNS      statements and files that any other script executes
+    python scripts/maintenance/executed.py                               all; the main job: experiment=smoke, two steps
+    python scripts/maintenance/executed.py scripts/compare.py runs=RUNS  statements and files that a script executes
 
 Statements are those of function bodies in src; what runs on import, such as definitions, doesn't count. The main
 job finds its text tokenised: a first run, which is not counted, fills a cache of its own.
@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "src" / "poslab"
 ROOMS = ("poslab", "seedstats", "hydra_plugins")
 MAIN_JOB = ("scripts/train.py", "pos=t5", "experiment=smoke", "trainer.max_steps=2")
