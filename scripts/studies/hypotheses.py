@@ -128,8 +128,8 @@ def solving_parts(table: pd.DataFrame, data: str) -> list[Part]:
 
 
 def log_rank_of_all(times: Array, solved: NDArray[np.bool_]) -> float:
-    """Return the p-value of equal times in all groups, (groups, n seeds) each: scores as in
-    `poslab.comparison.survival.log_rank`, labels permuted within seeds."""
+    """Return the p-value of equal times in all groups, (groups, n seeds) each: log-rank scores (Peto & Peto 1972), 1 if
+    solved less the cumulative hazard up to its time, with labels permuted within seeds."""
     at, done = times.ravel(), solved.ravel()
     hazard = ((at <= at[:, None]) & done) @ (1 / (at[:, None] <= at).sum(1))
     scores = np.round(done - hazard, 12).reshape(times.shape)

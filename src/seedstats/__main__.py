@@ -15,8 +15,8 @@ _HELP = """Which is best, by how much, how sure: a table of results over seeds b
     python -m seedstats runs.csv name=Model seed=Seed value=val_loss better=lower
     python -m seedstats lm_eval/*.json baseline=small
 
-Files: csv, also Excel's and .gz, or Parquet; exports of wandb, TensorBoard, lm-evaluation-harness, hyperfine and
-pytest-benchmark. A row has a name, a seed and a value; any other column is a setting.
+Files: csv, also Excel's and .gz, or Parquet; exports of wandb, TensorBoard and lm-evaluation-harness.
+A row has a name, a seed and a value; any other column is a setting.
 
     better=lower|higher     which values are better, where the table has no column of that name
     baseline=NAME           what the others are compared with, at its best setting; else the first row's

@@ -1,6 +1,6 @@
 """The answers that a page begins with: one line, at most five findings, and what weakens them.
 
-`finding` has the words for two groups, `other_text` the condition on other text; those on all groups are here.
+`finding` has the words for two groups; those on all groups are here.
 """
 
 from collections import Counter
@@ -23,7 +23,6 @@ from seedstats.finding import (
 from seedstats.groups import Group
 from seedstats.interactions import interactions_in_words
 from seedstats.metric import Metric, per_cent
-from seedstats.other_text import text_condition
 from seedstats.statistics.best import BestSet, best_set
 from seedstats.statistics.intervals import CONFIDENCE
 from seedstats.statistics.paired import FEWEST_SEEDS, Difference
@@ -155,8 +154,6 @@ def _between(one: Comparison, first: str, second: str) -> Finding | None:
 def _finding(one: Comparison, first: Group, second: Group, d: Difference) -> Finding:
     """Return the finding on two groups, with its condition."""
     condition = ""
-    if second.label == one.baseline and d.significant and d.outcomes.complete:
-        condition = text_condition(first, second, d, one.over_text.get(first.label))
     values = {*first.values.values(), *second.values.values()}
     if one.metric.is_proportion and len(values) == 1:
         condition = f"Both have {one.metric.text(values.pop())} in all seeds"  # 0, or 1, as a rule

@@ -16,7 +16,6 @@ from seedstats.errors import BadSetting, suggestion
 from seedstats.groups import Group, SeedPlan, groups_of, references_of
 from seedstats.interactions import Interaction, interactions
 from seedstats.metric import Metric, metric_of
-from seedstats.other_text import text_differences
 from seedstats.statistics.best import shown
 from seedstats.statistics.families import one_family, without_claims
 from seedstats.statistics.paired import Difference, paired
@@ -89,11 +88,6 @@ class Comparison:
     def comparisons(self) -> int:
         """Return the number of comparisons of the page, by which p-values and intervals are corrected."""
         return max((d.comparisons for d in self.differences.values()), default=1)
-
-    @cached_property
-    def over_text(self) -> dict[str, Difference]:
-        """Return by label the differences from the baseline over seeds and text, where passages of it are known."""
-        return text_differences(self.base, self.groups, self.differences)
 
     @cached_property
     def shown(self) -> list[tuple[str, str]]:

@@ -6,8 +6,6 @@
 | wandb: csv of a chart | the last value of a run's curve |
 | TensorBoard: csv of the Scalars tab, a file for each run and tag | the value at the last step |
 | lm-evaluation-harness: `results_*.json` | a metric of a task |
-| hyperfine: `--export-json` | a run of a command, in seconds |
-| pytest-benchmark: `--benchmark-json` | a round of a benchmark, in seconds |
 
 The content tells which one a file is.
 """
@@ -65,7 +63,7 @@ def read_exports(files: Sequence[Path], columns: Mapping[str, str] | None = None
         elif isinstance(content, pd.DataFrame):
             tables.append((str(file), _chosen(file, content, columns) if columns else _named(file, content)))
         else:
-            raise BadTable(f"{file}: is JSON, but not of lm-evaluation-harness, hyperfine or pytest-benchmark")
+            raise BadTable(f"{file}: is JSON, but not of lm-evaluation-harness")
     for read, opened in kinds.items():
         tables.append((", ".join(str(file) for file, _ in opened), pd.DataFrame(list(read(opened)))))
     if not any(len(table) for _, table in tables):
@@ -238,42 +236,8 @@ def _evaluations(opened: Opened) -> Iterator[Mapping[str, str]]:
                     yield run | which | {"value": str(values[key]), "better": direction}
 
 
-def _commands(opened: Opened) -> Rows:
-    return _times([(file, "", of["command"], of.get("times")) for file, all_of in opened for of in all_of["results"]])
-
-
-def _benchmarks(opened: Opened) -> Rows:
-    benchmarks = ((file, each) for file, content in opened for each in content["benchmarks"])
-    return _times([(file, of.get("group") or "", of["name"], of["stats"].get("data")) for file, of in benchmarks])
-
-
-def _times(timed: Sequence[tuple[Path, str, str, Sequence[float] | None]]) -> Iterator[Mapping[str, str]]:
-    """Yield each time in seconds, with the number of its run as seed.
-
-    Tools repeat fast commands more often than slow ones. As many runs as the slowest of a group has are kept, because
-    the others would count as missing.
-    """
-    for file, _, name, times in timed:
-        if not times:
-            raise BadTable(f"{file}: has no times of single runs of {name!r}; pytest needs --benchmark-save-data")
-    for _, group, name, times in timed:
-        fewest = min(len(others or ()) for _, of, _, others in timed if of == group)
-        for number, value in enumerate((times or ())[:fewest], 1):
-            of = {"name": name, "seed": str(number), "value": str(value), "data": group}
-            yield of | {"metric": "time", "better": "lower", "unit": "s"}
-
-
-def _has(content: Any, name: str, kind: type, *keys: str) -> bool:
-    """Return whether the content is JSON with a list or dict of that name, whose elements have those keys."""
-    found: Any = content.get(name) if isinstance(content, dict) else None
-    elements = found.values() if isinstance(found, dict) else found
-    return isinstance(found, kind) and all(isinstance(of, dict) and of.keys() >= {*keys} for of in elements)
-
-
 _KINDS: tuple[tuple[Callable[[Any], bool], Callable[[Opened], Rows]], ...] = (
     (lambda of: isinstance(of, pd.DataFrame) and any(f"{name}__MIN" in of for name in of), _charts),
     (lambda of: isinstance(of, pd.DataFrame) and [*of] == ["Wall time", "Step", "Value"], _scalars),
-    (lambda of: _has(of, "results", dict), _evaluations),
-    (lambda of: _has(of, "results", list, "command"), _commands),
-    (lambda of: _has(of, "benchmarks", list, "name", "stats"), _benchmarks),
+    (lambda of: isinstance(of, dict) and isinstance(of.get("results"), dict), _evaluations),
 )

@@ -72,15 +72,11 @@ _BY_RUN = (
     "is a run, and the large mark below is the mean with its 95 % interval."
 )
 _ALONE = "Each small mark is a run, and the large mark below is the mean with its 95 % interval."
-_OVER_TEXT = (
-    " The broad, pale bar is the interval for new seeds and other text. If 0 lies within it, the difference may vanish "
-    "on other text."
-)
 
 
 def scores_figure(one: Comparison) -> blocks.Figure:
     """Draw how each group differs from the baseline, and each run as a dot with the group's mean."""
-    groups, metric, over_text = one.groups[::-1], one.metric, one.over_text
+    groups, metric = one.groups[::-1], one.metric
     styles = styles_of((group.label for group in groups), one.baseline)
     failed = {group.label: f"\n{len(group.diverged)} diverged" if group.diverged else "" for group in groups}
     names = [styles[group.label]["label"] + failed[group.label] for group in groups]
@@ -96,9 +92,7 @@ def scores_figure(one: Comparison) -> blocks.Figure:
         values = list(group.values.values())
         by_run.plot(values, [row + 0.2] * len(values), linestyle="", alpha=0.5, markersize=5, **look)
         _interval(by_run, row - 0.1, group.estimate.mean, group.estimate.interval, look)
-        broad, difference = over_text.get(group.label), one.differences.get(group.label)
-        if broad and broad.interval:
-            compared[0].plot(broad.interval, [row] * 2, c=look["color"], alpha=0.25, lw=7, solid_capstyle="butt")
+        difference = one.differences.get(group.label)
         if difference and difference.mean is not None:
             _interval(compared[0], row, difference.mean, difference.interval, look)
     draw_references(by_run, one.references, upright=True)
@@ -111,7 +105,7 @@ def scores_figure(one: Comparison) -> blocks.Figure:
         unit = printable(f", {metric.short_unit}") if metric.short_unit and not metric.is_proportion else ""
         axes.set_xlabel(f"difference from {wrapped(one.baseline)}{unit} (better: {better})")
     caption = _BY_RUN.format(baseline=one.baseline) if several else _ALONE
-    return blocks.Figure("results", "Differences", caption + (_OVER_TEXT if over_text else ""), figure)
+    return blocks.Figure("results", "Differences", caption, figure)
 
 
 def _interval(axes: Axes, row: float, mean: float, interval: Interval | None, look: dict[str, Any]) -> None:

@@ -22,10 +22,9 @@ class Group:
     """Values of runs that differ in nothing but the seed.
 
     label: the name, and the settings that distinguish it from others of that name. settings: as typed. known: the
-    values by metric and length, in the table's order. stretches: by metric, the values of passages of the text, a
-    column for each seed and a row for each (stretch, document, tokens), 0 or 1 where those aren't known. signs: by
-    metric, the factor that makes lower values better, where that is known. diverged: seeds of runs that did. folders:
-    of the finished runs, by seed, where the table has them.
+    values by metric and length, in the table's order. signs: by metric, the factor that makes lower values better,
+    where that is known. diverged: seeds of runs that did. folders: of the finished runs, by seed, where the table has
+    them.
     """
 
     label: str
@@ -33,7 +32,6 @@ class Group:
     metric: Metric
     settings: dict[str, str]
     known: Mapping[tuple[str, int | None], BySeed]
-    stretches: Mapping[str, pd.DataFrame]
     signs: Mapping[str, int]
     diverged: Sequence[int]
     folders: Mapping[int, str]
@@ -134,14 +132,14 @@ def groups_of(rows: pd.DataFrame, metric: Metric) -> tuple[list[Group], SeedPlan
         label = " ".join([name, *distinguishing(dict(settings), [dict(of) for same, of in members if same == name])])
         at = of_group["length"].isna() if metric.length is None else of_group["length"] == metric.length
         planned = of_group["status"] != UNPLANNED
-        compared = of_group[(of_group["metric"] == metric.name) & at & of_group["stretch"].isna() & planned]
+        compared = of_group[(of_group["metric"] == metric.name) & at & planned]
         gone = compared.loc[compared["status"] == DIVERGED, "seed"].tolist()
         seeds[label], diverged[label] = frozenset(compared["seed"]), len(gone)
-        known, stretches = _values(of_group)
+        known = _values(of_group)
         if (metric.name, metric.length) in known:
             finished = compared[compared["status"] == FINISHED]
             folders = {seed: of for seed, of in zip(finished["seed"], finished["folder"], strict=True) if of}
-            groups.append(Group(label, name, metric, dict(settings), known, stretches, signs, gone, folders))
+            groups.append(Group(label, name, metric, dict(settings), known, signs, gone, folders))
     if not groups:
         raise BadTable("no finished run to compare, but for seeds that diverged as well")
     labels, found = list(seeds), {group.label for group in groups}
@@ -165,20 +163,13 @@ def distinguishing(settings: Mapping[str, str], namesakes: Iterable[Mapping[str,
     return [f"{key}={text}" for key, text in settings.items() if any(differs(key, other) for other in others)]
 
 
-def _values(rows: pd.DataFrame) -> tuple[dict[tuple[str, int | None], BySeed], dict[str, pd.DataFrame]]:
-    """Return a group's values by metric and length, and those of passages by metric."""
+def _values(rows: pd.DataFrame) -> dict[tuple[str, int | None], BySeed]:
+    """Return a group's values by metric and length."""
     finished = rows[rows["status"] == FINISHED]
     known: dict[tuple[str, int | None], BySeed] = defaultdict(dict)
-    whole = finished.loc[finished["stretch"].isna(), ["metric", "length", "seed", "value"]]
-    for metric, length, seed, value in whole.itertuples(index=False):
+    for metric, length, seed, value in finished[["metric", "length", "seed", "value"]].itertuples(index=False):
         known[metric, None if pd.isna(length) else int(length)][int(seed)] = float(value)
-    of_stretches = finished[finished["stretch"].notna()].fillna({"document": 0, "stretch_tokens": 1})
-    place = ["stretch", "document", "stretch_tokens"]
-    stretches = {
-        str(metric): of_metric.pivot(index=place, columns="seed", values="value")
-        for metric, of_metric in of_stretches.groupby("metric", sort=False)
-    }
-    return dict(known), stretches
+    return dict(known)
 
 
 def by_name(groups: Sequence[Group]) -> dict[str, list[Group]]:

@@ -87,12 +87,12 @@ def metric_of(rows: pd.DataFrame, name: str | None, length: int | None, better: 
     By default it is that of the first row of a run, at its first length. better: lower or higher, where the table
     doesn't say. Raises BadSetting for what the table doesn't have, with what it has.
     """
-    whole = rows[rows["stretch"].isna() & (rows["status"] != REFERENCE)]
-    names = whole["metric"].unique().tolist()
+    of_runs = rows[rows["status"] != REFERENCE]
+    names = of_runs["metric"].unique().tolist()
     if name is not None and name not in names:
-        known = whole.loc[whole["better"] != "", "metric"].unique().tolist()
+        known = of_runs.loc[of_runs["better"] != "", "metric"].unique().tolist()
         raise BadSetting("metric", name, f"there is no such metric; {suggestion(name, known or names)}")
-    of_metric = whole[whole["metric"] == (name or names[0])]
+    of_metric = of_runs[of_runs["metric"] == (name or names[0])]
     lengths = of_metric["length"].dropna().unique().tolist()
     if length is not None and length not in lengths:
         at = f"is known at {', '.join(map(str, sorted(lengths)))}" if lengths else "is of the whole run, at no length"

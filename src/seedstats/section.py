@@ -88,7 +88,6 @@ class Section:
             f"It is corrected for {n} comparisons, so all intervals hold together in 95 % of cases." * (n > 1),
             "The interval of a single group is not corrected.",
             "Ranks are all those that the shown differences leave possible." * bool(one.pairs),
-            "The interval for other text is for new seeds and other text of this corpus." * bool(one.over_text),
             "Rows in brackets are references, not runs." * bool(one.references),
         ]
         tests = [
@@ -115,10 +114,10 @@ class Section:
     @property
     def table(self) -> Table:
         """Return the table of groups."""
-        one, planned, over_text = self.comparison, self.comparison.planned, self.comparison.over_text
+        one, planned = self.comparison, self.comparison.planned
         ranks = self._ranks
         each = ["", "n", one.metric.title, "95 % interval", "sd"]
-        compared = ["difference", "95 % interval, all at once", "p (Holm)", *["interval, other text"] * bool(over_text)]
+        compared = ["difference", "95 % interval, all at once", "p (Holm)"]
         others = [*(["rank"] if ranks else []), *map(str, self._other_lengths), *self.columns]
         columns = [*each, *compared, *others]
         groups = [("each by itself", 4), (f"difference from {one.baseline}", len(compared))]
@@ -138,7 +137,7 @@ class Section:
             foot=[[*row, *[""] * (len(columns) - len(row))] for row in lost],
             sortable=True,
             sorted_by=(2, "descending" if one.metric.higher_is_better else "ascending"),
-            narrow=[0, 1, 2, 3, 5, 6, 7, *([8] if over_text else [])],
+            narrow=[0, 1, 2, 3, 5, 6, 7],
             groups=groups,
         )
 
@@ -149,12 +148,10 @@ class Section:
         row.append(metric.text(found.sd))
         d = one.differences.get(group.label)
         if d is None:
-            row += ["baseline", "", "", *([""] if one.over_text else [])]
+            row += ["baseline", "", ""]
         else:
             row += [metric.text(d.mean, "+"), Cell(metric.interval(d.interval, "+"), marked=d.interval is not None)]
             row.append("n/a" if d.p_value is None else p_text(d.p_value))
-            on_text = one.over_text.get(group.label)
-            row += [metric.interval(on_text.interval if on_text else None, "+")] if one.over_text else []
         row += [ranks[group.label]] if ranks else []
         row += [metric.text(group.mean(metric.name, length)) for length in self._other_lengths.values()]
         return [*row, *(cells.get(group.label, "n/a") for cells in self.columns.values())]

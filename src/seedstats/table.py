@@ -7,9 +7,6 @@
 | value | the number; empty of a run that is missing |
 | data | task or text: each is compared by itself |
 | metric, length | which number it is |
-| stretch | number of the passage of text that the value is a mean over, in text order; empty: the whole |
-| document | name or number of the document that the passage is of, the first one of several; empty: not known |
-| stretch_tokens | how many tokens the passage has; empty: as many as others |
 | status | finished, diverged, missing, reference or, of a seed that others were to have, unplanned |
 | better, unit | of the metric: lower or higher; its unit |
 | look | 1, or for a seed that was added after a comparison 2, after another one 3 |
@@ -34,20 +31,20 @@ import pandas as pd
 from seedstats.errors import BadTable
 from seedstats.exports import NEEDED, read_exports
 
-_WHOLE_NUMBERS = ("length", "stretch", "document", "stretch_tokens", "look")
-KNOWN = (*NEEDED, "data", "metric", *_WHOLE_NUMBERS[:4], "status", "better", "unit", "look", "caveat", "folder")
+_WHOLE_NUMBERS = ("length", "look")
+KNOWN = (*NEEDED, "data", "metric", "length", "status", "better", "unit", "look", "caveat", "folder")
 SOURCE = "source"
 ORIGIN = ("commit", "versions", "threads", "processor", "seconds")  # columns that are no settings
 FINISHED, DIVERGED, MISSING, UNPLANNED, REFERENCE = "finished", "diverged", "missing", "unplanned", "reference"
 _STATUSES = (FINISHED, DIVERGED, MISSING, UNPLANNED, REFERENCE)
-_KEY = ("name", "seed", "data", "metric", "length", "stretch")
+_KEY = ("name", "seed", "data", "metric", "length")
 
 
 def read_table(*files: Path | str, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
     """Read results from files and return them as one checked table, with all columns of KNOWN and settings as text.
 
-    files: csv or tsv (Excel's as well, also compressed), parquet, or what wandb, TensorBoard, lm-evaluation-harness,
-    hyperfine and pytest-benchmark export. columns: where a file's columns have other names, those that are meant,
+    files: csv or tsv (Excel's as well, also compressed), parquet, or what wandb, TensorBoard and lm-evaluation-harness
+    export. columns: where a file's columns have other names, those that are meant,
     {"name": "Model", "seed": "run", "value": "val_loss,val_acc", "settings": "lr"}; others are then ignored.
 
     Raises BadTable, with a line that names file, row and column, and OSError for a file that can't be opened.
@@ -60,16 +57,16 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
     column; its index has the row's number from 0, or (file, number)."""
     text = table.drop(columns=[*ORIGIN], errors="ignore").apply(_as_text)
     found = text.assign(seed=_numbers(text, "seed"), value=_numbers(text, "value"))
-    numbered = text.assign(document=_by_number(text["document"])) if "document" in text else text
     for name in _WHOLE_NUMBERS:
-        found[name] = _numbers(numbered, name) if name in text else np.nan
+        found[name] = _numbers(text, name) if name in text else np.nan
         _require((found[name] % 1 == 0) | found[name].isna(), name, text, "is no whole number")
-    _require(~(found["stretch_tokens"] < 1), "stretch_tokens", text, "is no number of tokens")
     defaults = {"data": "results", "metric": "value", "better": "", "unit": "", "caveat": "", "folder": ""}
     for name, default in defaults.items():
         found[name] = text[name].replace("", default) if name in text else default
     found["status"] = _statuses(text, found["value"])
     _require(found["name"] != "", "name", text, "is empty")
+    if "stretch" in text:  # which reports of version 0.1 had
+        _require(text["stretch"] == "", "stretch", text, "is of a passage of text, not of a run; leave such rows out")
     reference = found["status"] == REFERENCE
     of_runs = found["name"].isin(found.loc[~reference, "name"])
     _require((found["seed"] % 1 == 0) | (reference & ~of_runs), "seed", text, "is no whole number")
@@ -81,9 +78,6 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
     _require(~reference | (not reference.all()), "seed", text, "is a reference's, as all are: nothing to compare")
     shares = found["unit"].str.startswith("of ") & (found["status"] == FINISHED)
     _require(~shares | found["value"].between(0, 1), "value", text, "is no proportion, as the unit says")
-    metrics = found["data"] + "\n" + found["metric"]
-    known = metrics.isin(metrics[found["stretch"].isna()])
-    _require(known, "stretch", text, "is of a metric that has no row for the whole text")
     found["look"] = found["look"].fillna(1)
     found = found.astype(dict.fromkeys(_WHOLE_NUMBERS, "Int64") | {"seed": "Int64", "look": "int64"})
     return _with_missing(found.reset_index(drop=True))
@@ -101,8 +95,8 @@ def _with_missing(table: pd.DataFrame) -> pd.DataFrame:
     settings = [name for name in table if name not in KNOWN]
     parts = [table]
     known = table["better"] != ""  # of other metrics, such as times, no seed is missed
-    whole = table[table["stretch"].isna() & (known | ~known.any()) & (table["status"] != REFERENCE)]
-    for _, rows in whole.groupby(["data", "metric", "length"], sort=False, dropna=False):
+    of_runs = table[(known | ~known.any()) & (table["status"] != REFERENCE)]
+    for _, rows in of_runs.groupby(["data", "metric", "length"], sort=False, dropna=False):
         seeds = set(rows["seed"])
         for _, group in rows.groupby(["name", *settings], sort=False, dropna=False):
             missing = sorted(seeds - set(group["seed"]))
@@ -140,14 +134,6 @@ def _numbers(text: pd.DataFrame, name: str) -> "pd.Series[float]":
     numbers = text[name].map(_number).astype(float)
     _require(numbers.notna() | blank | text[name].str.lower().isin(["nan", "+nan", "-nan"]), name, text, "is no number")
     return numbers
-
-
-def _by_number(documents: "pd.Series[str]") -> "pd.Series[str]":
-    """Return numbers for names of documents, in the order in which they appear; numbers as they are."""
-    blank = documents.str.lower().isin(["", "nan"])
-    if (blank | documents.map(_number).notna()).all():
-        return documents
-    return pd.Series(pd.factorize(documents)[0] + 1, documents.index).astype(str).where(~blank, "")
 
 
 def _number(text: str) -> float:

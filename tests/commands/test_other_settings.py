@@ -45,7 +45,7 @@ def test_an_evaluation_says_what_was_trained_and_has_a_file_of_its_own(run: Path
     assert written["trained_with"] == {"scaling": "none", "factor": 1.0, "original_context": 256}
     assert not {"settings", "trained_with"} & before.keys()
     assert written["weights_sha256"] == before["weights_sha256"]
-    assert written["consecutive_losses"] != before["consecutive_losses"]
+    assert written["lengths"] != before["lengths"]
     run_script("evaluate", f"ckpt={run}", "lengths=[16]", *YARN)
     assert [result.length for result in read_evaluation(run, file=file.name).lengths] == [16, 32, 64]
     run_script("evaluate", f"ckpt={run}", "lengths=[16]", *YARN[:1], "pos.factor=2")

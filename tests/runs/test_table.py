@@ -1,7 +1,5 @@
 """Run folders as a table of results: what each run, group and plan leaves in it."""
 
-import math
-from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +11,6 @@ from runs_to_compare import (
     set_scheme,
     table_in,
     table_of,
-    write_evaluation,
     write_run,
     write_task_run,
 )
@@ -22,14 +19,14 @@ from poslab.config.nodes import default_scheme
 from poslab.errors import UserError
 from poslab.runs.load import read_runs
 from poslab.runs.plan import add_to_plan, read_plan
-from poslab.runs.table import MOST_STRETCHES, run_table
+from poslab.runs.table import run_table
 
 UNTRAINED = {"uniform": 7.3, "unigram": 6.1, "bigram": 5.4}
 
 
 def figures(table: pd.DataFrame) -> dict[tuple[str, int | None], float]:
-    """Values of whole runs by metric and length, of a table of a single run."""
-    whole = table[table["stretch"].isna() & (table["status"] != "reference")]
+    """Values of runs by metric and length, of a table of a single run."""
+    whole = table[table["status"] != "reference"]
     lengths = [None if pd.isna(length) else int(length) for length in whole["length"]]
     return dict(zip(zip(whole["metric"], lengths, strict=True), whole["value"], strict=True))
 
@@ -95,46 +92,6 @@ def test_the_usual_length_is_that_of_all_runs(tmp_path: Path) -> None:
         ["absolute", 20, "missing"],
         ["t5", 20, "finished"],
     ]
-
-
-# Stretches of a text
-
-
-def test_each_stretch_of_a_text_has_a_row(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, val_loss_tokens=640)
-    losses = [4.0 + place / 640 for place in range(640)]
-    write_evaluation(folder, [*losses, 9.0, 9.0])  # those behind were not validated on
-    stretches = (table := table_in(tmp_path).table)[table["stretch"].notna()]
-    assert stretches["stretch"].tolist() == list(range(1, 41))
-    assert set(stretches["metric"]) == {"best validation loss"}
-    assert stretches["value"].iloc[0] == pytest.approx(sum(losses[:16]) / 16, abs=1e-6)
-    assert stretches["value"].mean() == pytest.approx(sum(losses) / 640, abs=1e-6)
-    change_summary(folder, test_loss=4.5)
-    stretches = (table := table_in(tmp_path).table)[table["stretch"].notna()]
-    assert set(stretches["metric"]) == {"test loss"}
-
-
-@pytest.mark.parametrize(
-    ("tokens", "last", "count"),
-    [(15, 4.0, 0), (16, 4.0, 1), (160, 4.0, 10), (16 * MOST_STRETCHES + 99, 4.0, MOST_STRETCHES), (533, math.nan, 0)],
-)
-def test_stretches_are_no_shorter_than_16_tokens_no_more_than_can_be_read_and_finite(
-    tokens: int, last: float, count: int, tmp_path: Path
-) -> None:
-    write_evaluation(write_run(tmp_path, val_loss_tokens=tokens), [4.0] * (tokens - 1) + [last])
-    assert table_in(tmp_path).table["stretch"].notna().sum() == count
-
-
-def test_documents_are_stretches(tmp_path: Path) -> None:
-    """What begins within the same 240th of the text is one; what was not validated on is none."""
-    folder, n = write_run(tmp_path, val_loss_tokens=2400), 2400
-    write_evaluation(folder, [place / n for place in range(n + 60)], ends=[100, 1001, 1004, 1009, 1010, 1200, n + 9])
-    stretches = (table := table_in(tmp_path).table)[table["stretch"].notna()]
-    places = stretches[["stretch", "document", "stretch_tokens"]].to_numpy().tolist()
-    assert places == [[1, 1, 100], [2, 2, 901], [3, 3, 9], [4, 6, 190], [5, 7, 1200]]
-    bounds = [0, 100, 1001, 1010, 1200, n]
-    means = [(first + last - 1) / 2 / n for first, last in pairwise(bounds)]
-    assert stretches["value"].tolist() == pytest.approx(means, abs=1e-6)
 
 
 # Seeds that are missing or diverged

@@ -188,29 +188,6 @@ def test_a_model_without_name_is_the_pretrained_one(tmp_path: Path, args: Any) -
     assert rows(table, "name", "seed", "metric", "value") == [("gpt2", "1", "ppl", "20")]
 
 
-def test_timings_have_the_number_of_a_run_as_seed(tmp_path: Path) -> None:
-    hyperfine = [
-        {"command": "grep x", "mean": 0.25, "stddev": None, "times": [0.5, 0.25, 0.125], "exit_codes": [0, 0, 0]},
-        {"command": "rg x", "mean": 0.1, "stddev": 0.01, "times": [0.0625, 0.03125], "exit_codes": [0, 0]},
-    ]
-    columns = ("name", "seed", "value", "data", "metric", "better", "unit")
-    table = read_exports([written(tmp_path, "times.json", {"results": hyperfine})])
-    assert rows(table, *columns) == [
-        (name, seed, value, "", "time", "lower", "s")
-        for name, seed, value in [
-            ("grep x", "1", "0.5"), ("grep x", "2", "0.25"), ("rg x", "1", "0.0625"), ("rg x", "2", "0.03125")
-        ]
-    ]  # fmt: skip
-    benchmarks = [
-        {"group": group, "name": name, "fullname": f"t.py::{name}", "stats": {"min": 1e-6, "data": times}}
-        for group, name, times in [("sort", "test_a", [1e-6, 2e-6]), (None, "test_b", [0.5])]
-    ]
-    table = read_exports([written(tmp_path, "bench.json", {"machine_info": {}, "benchmarks": benchmarks})])
-    assert rows(table, *columns[:4]) == [
-        ("test_a", "1", "1e-06", "sort"), ("test_a", "2", "2e-06", "sort"), ("test_b", "1", "0.5", "")
-    ]  # fmt: skip
-
-
 def test_files_of_several_kinds_are_one_table(tmp_path: Path) -> None:
     curve = "Wall time,Step,Value\n1.7e9,100,3.5\n"
     files = [written(tmp_path, f"t5-seed{seed}.csv", curve) for seed in (1, 2)]
@@ -243,15 +220,9 @@ def test_files_of_several_kinds_are_one_table(tmp_path: Path) -> None:
             {"value": "a,b"},
             "column metric names the metric, so that only one column can be the value",
         ),
-        ('{"results": [{"command": "ls", "times": [1.0]}]}', {"name": "x"}, "has no columns to choose: leave out name"),
-        (
-            '{"results": [{"command": "ls", "mean": 1.0}]}',
-            {},
-            "has no times of single runs of 'ls'; pytest needs --benchmark-save-data",
-        ),
-        ('{"benchmarks": []}', {}, "has no rows"),
+        ('{"results": {}}', {"name": "x"}, "has no columns to choose: leave out name"),
         ('{"results": [', {}, "can't be read: Expecting value: line 1 column 14 (char 13)"),
-        ('{"scores": []}', {}, "is JSON, but not of lm-evaluation-harness, hyperfine or pytest-benchmark"),
+        ('{"scores": []}', {}, "is JSON, but not of lm-evaluation-harness"),
         (
             '{"results": {"t": {"acc,none": 1}}}',
             {},

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paired_figures import by_seed, differences
-from tables import compared, losses, rows
+from tables import compared, rows
 
 from seedstats.answers import findings, lost_sentence, reference_caveats, summary
 from seedstats.finding import AllAlike, Equal, Incomplete, finding, p_text
 from seedstats.metric import Metric
-from seedstats.other_text import text_condition
 from seedstats.statistics.intervals import Interval, StudentT
 from seedstats.statistics.outcomes import SeedOutcomes
 from seedstats.statistics.paired import Difference
@@ -253,26 +252,6 @@ def test_groups_that_are_worse_than_references(absolute: float, t5: float, cavea
     less = [{name: -value for name, value in of.items()} for of in (groups, references)]
     turned = reference_caveats(*less, worse, Metric("score", higher_is_better=True))
     assert turned == [caveat.replace("(", "(-") for caveat in caveats]
-
-
-# Other text
-
-
-@pytest.mark.parametrize(
-    ("over_text", "said"),
-    [
-        (difference(-0.08, -0.12, -0.04, 0.01, 0.01), "It holds for new seeds and for other text of this corpus"),
-        (
-            difference(-0.08, -0.2, 0.04, 0.06, 0.2),
-            "It holds for new seeds on this text; for other text it is not shown",
-        ),
-        (WORSE, "It holds for new seeds on this text; for other text it is not shown"),
-    ],
-)
-def test_a_claim_says_for_which_text_it_holds(over_text: Difference, said: str) -> None:
-    """What is shown for other text in the other direction is not shown."""
-    group = compared(rows(losses(absolute=0.0))).base
-    assert text_condition(group, group, BETTER, over_text) == said
 
 
 def test_a_plan_takes_the_sd_that_was_tested() -> None:

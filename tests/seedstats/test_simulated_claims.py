@@ -1,33 +1,27 @@
-"""Claims on simulated sweeps are false as rarely as promised, and true as often: figures of `simulated_claims.py`."""
+"""Claims on simulated sweeps are false as rarely as promised, and true as often: figures of `scripts/simulate.py`."""
 
 import numpy as np
 import pytest
 
 from seedstats.statistics.families import one_family
 from seedstats.statistics.paired import Difference, paired
-from simulated_claims import (
-    BLOCKS,
+from simulations.claims import (
     EXCEPTIONS,
     NOISES,
-    SEEDS,
-    SPREADS,
     WORLDS,
     Found,
     Size,
     compared,
-    crossed,
     false_after_plan,
     false_among_claims,
     false_at_looks,
     false_claims_of_graded,
     false_claims_of_grids,
     false_claims_of_survivors,
-    false_claims_of_text,
     false_interactions,
     find,
     find_solved,
     half_differ,
-    misses,
     power,
     rates,
     rates_of_solved,
@@ -159,31 +153,7 @@ def test_survivors_alone_would_mislead() -> None:
     assert false_claims_of_survivors(NOISES["normal"], 150, counted=False) > 0.06
 
 
-# Other text
-
-
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("spread", SPREADS)
-def test_any_false_claim_for_other_text(noise: str, spread: str) -> None:
-    """Also where the schemes do differ on this text, as most seeds agree."""
-    assert false_claims_of_text(NOISES[noise], 500, SPREADS[spread]) <= 0.05 + 3 * (0.05 * 0.95 / 500) ** 0.5
-
-
-def test_claims_over_seeds_are_none_for_other_text() -> None:
-    assert false_claims_of_text(NOISES["normal"], 500, SPREADS["text alone"], over_text=False) > 0.5
-
-
-# Differences that are skewed themselves, which those of equal schemes are not, fool intervals of few seeds.
-MOST_MISSES = {"normal": 0.065, "t(3)": 0.065, "skewed": 0.13}
-
-
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("spread", [*SPREADS.values(), (0.2, 1, 3)], ids=str)
-@pytest.mark.parametrize(("seeds", "of_text"), [(3, 10), (SEEDS, BLOCKS)])
-def test_coverage_of_seeds_and_text(noise: str, spread: tuple[float, ...], seeds: int, of_text: int) -> None:
-    """Wider than need be where little but the rest varies."""
-    rate = misses(crossed(np.random.default_rng(1), NOISES[noise], (2000, seeds, of_text), spread))
-    assert 0.01 < rate <= MOST_MISSES[noise] + 0.0103
+# Interactions, and names at their best settings
 
 
 @pytest.mark.parametrize("world", ["normal", "one scheme five times as noisy", "bimodal, modes 10 sd apart"])

@@ -1,17 +1,14 @@
-"""Estimates hold on simulated studies what they state: figures of `simulated_estimates.py`, of fewer studies."""
+"""Estimates hold on simulated studies what they state: figures of `scripts/simulate.py`, of fewer studies."""
 
 import pytest
 
-from simulated_estimates import (
+from simulations.estimates import (
     SEEDS,
     WORLDS,
     barnard,
     best_kept,
     best_solver_kept,
-    false_claims_of_text,
     fisher,
-    misses_of_documents,
-    misses_of_text,
     power_of_planned,
     ranks_hold,
     rejections,
@@ -70,25 +67,3 @@ def test_best_set_is_small_where_one_is_best() -> None:
 @pytest.mark.parametrize("world", WORLDS)
 def test_ranks_are_covered(world: str) -> None:
     assert ranks_hold(world, "all tie", COUNT, 4, 5) > 0.95 - BY_CHANCE
-
-
-@pytest.mark.parametrize("lengths", [1200, 20])
-def test_other_text_is_covered(lengths: float) -> None:
-    before, missed, given = misses_of_text(lengths, 200)
-    assert missed <= 0.08 + BY_CHANCE
-    assert given > 0.95
-    assert before > 0.25 or lengths == 1200
-
-
-@pytest.mark.parametrize(("documents", "spread"), [(10, 0), (30, 1)])
-def test_other_documents_are_covered(documents: int, spread: float) -> None:
-    missed, given = misses_of_documents(documents, spread, COUNT)
-    assert missed <= 0.065 + BY_CHANCE
-    assert given > 0.8
-
-
-@pytest.mark.parametrize("lengths", [1200, 20])
-def test_claims_over_seeds_are_none_for_other_text_that_is_correlated(lengths: float) -> None:
-    over_seeds, and_text = false_claims_of_text(lengths, 100)
-    assert over_seeds > 0.5
-    assert and_text <= 0.08 + BY_CHANCE * 2

@@ -58,26 +58,14 @@ def test_seeds_that_other_groups_have_are_missing(tmp_path: Path) -> None:
     assert len(read(tmp_path, f"name,seed,data,value,status\n{known}b,1,copy,,unplanned\n")) == 5
 
 
-def test_documents_may_have_names(tmp_path: Path) -> None:
-    head = "name,seed,value,stretch,document\n"
-    rows = "{0},1,4,,\n{0},1,4,1,Emma\n{0},1,4,2,7\n{0},1,4,3,Emma\n"
-    documents = read(tmp_path, head + rows.format("a") + rows.format("b"))["document"]
-    assert documents.isna().tolist() == [True, False, False, False] * 2
-    first, other, again = documents.dropna()[:3]
-    assert first == again != other
-    assert documents[:4].dropna().tolist() == documents[4:].dropna().tolist()
-
-
-def test_blocks_looks_and_caveats(tmp_path: Path) -> None:
-    head = "name,seed,value,stretch,look,caveat,folder\n"
-    table = read(tmp_path, f"{head}a,1,4.0,,,short text,runs/a1\na,1,3.9,1,,,\na,1,4.1,2,,,\na,2,4.2,,2,,\n")
-    assert table["stretch"].fillna(0).tolist() == [0, 1, 2, 0]
-    assert table["look"].tolist() == [1, 1, 1, 2]
-    assert table["caveat"].tolist() == ["short text", "", "", ""]
-    assert table["folder"].tolist() == ["runs/a1", "", "", ""]
+def test_looks_and_caveats(tmp_path: Path) -> None:
+    table = read(tmp_path, "name,seed,value,look,caveat,folder\na,1,4.0,,short text,runs/a1\na,2,4.2,2,,\n")
+    assert table["look"].tolist() == [1, 2]
+    assert table["caveat"].tolist() == ["short text", ""]
+    assert table["folder"].tolist() == ["runs/a1", ""]
     assert settings_of(table) == []
     bare = read(tmp_path, GOOD)
-    assert (set(bare["look"]), set(bare["caveat"]), bare["stretch"].isna().all()) == ({1}, {""}, True)
+    assert (set(bare["look"]), set(bare["caveat"])) == ({1}, {""})
 
 
 def test_any_other_column_is_a_setting(tmp_path: Path) -> None:
@@ -124,11 +112,8 @@ def test_other_words_for_a_name(tmp_path: Path, column: str) -> None:
         ("value,status", "a,1,,finished", "{file}: row 2, column value: '' is no number, of a run that is finished"),
         ("value,status", "a,1,4.0,done",
          "{file}: row 2, column status: 'done' is none of finished, diverged, missing, unplanned, reference"),
-        ("value,stretch", "a,1,4.0,0.5", "{file}: row 2, column stretch: '0.5' is no whole number"),
-        ("value,stretch", "a,1,4.0,1",
-         "{file}: row 2, column stretch: '1' is of a metric that has no row for the whole text"),
-        ("value,stretch,stretch_tokens", "a,1,4.0,,\na,1,4.0,1,0",
-         "{file}: row 3, column stretch_tokens: '0' is no number of tokens"),
+        ("value,stretch", "a,1,4.0,\na,1,4.0,1",
+         "{file}: row 3, column stretch: '1' is of a passage of text, not of a run; leave such rows out"),
         ("value,look", "a,1,4.0,first", "{file}: row 2, column look: 'first' is no number"),
         ("value,unit", "a,1,4.0,of all", "{file}: row 2, column value: '4.0' is no proportion, as the unit says"),
         ("value,better", "a,1,4.0,more", "{file}: row 2, column better: 'more' is neither lower nor higher"),

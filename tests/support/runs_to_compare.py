@@ -185,11 +185,8 @@ def set_scheme(folder: Path, **settings: Any) -> None:
     change_config(folder, "pos", settings)
 
 
-def write_evaluation(
-    folder: Path, consecutive: Iterable[float] = (), lengths: Iterable[LengthLoss] = (), ends: Iterable[int] = ()
-) -> None:
-    losses = [float(loss) for loss in consecutive]
-    evaluation = Evaluation(32, 533, list(lengths), losses, weights_sha256="", document_ends=list(ends))
+def write_evaluation(folder: Path, lengths: Iterable[LengthLoss] = ()) -> None:
+    evaluation = Evaluation(32, 533, list(lengths), weights_sha256="")
     plain = {"text": "the-verdict.txt, validation part", "text_sha256": VERDICT} | evaluation.plain()
     (folder / "evaluation.json").write_text(json.dumps(plain))
 

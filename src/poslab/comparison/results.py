@@ -20,12 +20,13 @@ from seedstats.page.blocks import Block
 from seedstats.section import Section
 from seedstats.table import read_table
 
-# What losses are compared, by the name of their metric.
+# What losses are compared, by the name of their metric, and what their intervals say nothing of.
+_ON_THIS_TEXT = "Intervals are over seeds, on this text; on another text the difference may be another."
 _ABOUT = {
-    TEST_LOSS: "The loss is that of the held-out test part, by each run's best checkpoint.",
-    LAST_VALIDATION_LOSS: "The loss is that of the last validation. No checkpoint was selected by it.",
+    TEST_LOSS: f"The loss is that of the held-out test part, by each run's best checkpoint. {_ON_THIS_TEXT}",
+    LAST_VALIDATION_LOSS: f"The loss is that of the last validation. No checkpoint was selected by it. {_ON_THIS_TEXT}",
     BEST_VALIDATION_LOSS: "The loss is that of each run's best validation: the lowest of several, so it is biased "
-    "downwards.",
+    f"downwards. {_ON_THIS_TEXT}",
 }
 
 

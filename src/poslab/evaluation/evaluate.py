@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from poslab.evaluation.losses import last_losses, sliding_losses
-from poslab.evaluation.stream_losses import consecutive_token_losses, losses_by_memory
+from poslab.evaluation.stream_losses import losses_by_memory
 from poslab.model.decoder import GPT
 from poslab.runs.evaluation import Evaluation, LengthLoss, every_stretch, last_tokens, sliding_stride
 
@@ -21,15 +21,13 @@ def evaluate(
     memory_lengths: Sequence[int] = (),
     ends: Tensor | None = None,
     most_tokens: int | None = None,
-    validated: int | None = None,
 ) -> Evaluation:
     """Return the losses of `model`, in eval mode, on tokens (N,), N at least 2, in memory linear in the length.
 
     stride: of the sliding windows; None: half of each length. last: tokens of a window that count in `last_loss`; None:
     half of the training length. memory_lengths: at which the loss of windows of the training length that follow each
     other is measured, too. ends: of documents in the tokens. most_tokens: about how many count at each length, in
-    stretches spread evenly over the text; None: all. validated: how many of the first tokens have consecutive losses;
-    None: all. Raises SettingError for memory that the model can't have.
+    stretches spread evenly over the text; None: all. Raises SettingError for memory that the model can't have.
     """
     context = model.shape.context_length
     with model.evaluating():
@@ -37,10 +35,7 @@ def evaluate(
             _at_length(model, tokens, length, sliding_stride(length, stride), last_tokens(context, last), most_tokens)
             for length in sorted(set(lengths))
         ]
-        judged = tokens[: None if validated is None else validated + 1]
-        consecutive = consecutive_token_losses(model, judged, min(context, len(judged) - 1), ends)
         by_memory = losses_by_memory(model, tokens, ends, memory_lengths)
-    before = [] if ends is None else (ends - 1).tolist()  # the first token has no loss
     weights = hashlib.sha256()
     for name, weight in model.state_dict().items():
         weights.update(name.encode())
@@ -49,11 +44,9 @@ def evaluate(
         context,
         len(tokens) - 1,
         results,
-        consecutive_losses=[round(loss, 5) for loss in consecutive.tolist()],
         weights_sha256=weights.hexdigest(),
         most_tokens=most_tokens,
         memory_losses=by_memory,
-        document_ends=[end for end in before if 0 < end < len(consecutive)],
     )
 
 

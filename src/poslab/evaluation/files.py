@@ -27,7 +27,6 @@ from poslab.runs.code import distrust, outside, task_sha256
 from poslab.runs.evaluation import Evaluation, last_tokens, read_evaluation, window_ends
 from poslab.runs.folder import EVALUATION, RunFolder
 from poslab.runs.load import Run
-from poslab.runs.summary import Summary
 from poslab.tasks import Task
 
 _EVENTS = ".evaluation"  # ends the name of the event file, so that a new evaluation can replace it
@@ -119,7 +118,6 @@ def evaluate_checkpoint(
     last: int | None = None,
     memory_lengths: Sequence[int] | None = None,
     most_tokens: int | None = MOST_TOKENS,
-    validated: int | None = None,
 ) -> Evaluation:
     """Evaluate at `lengths`, and with memories of `memory_lengths`, or at the default ones; `evaluate` has the rest.
 
@@ -134,7 +132,7 @@ def evaluate_checkpoint(
     if last is not None and last > context:
         raise SettingError("last", last, f"must be at most {context}, the training length")
     lengths, memories = lengths or default_lengths(context), memory_lengths_of(model, memory_lengths)
-    evaluation = evaluate(model, text.tokens, lengths, stride, last, memories, text.ends, most_tokens, validated)
+    evaluation = evaluate(model, text.tokens, lengths, stride, last, memories, text.ends, most_tokens)
     return replace(evaluation, settings=checkpoint.settings, trained_with=checkpoint.trained_with)
 
 
@@ -155,11 +153,7 @@ def evaluate_run(
     """
     checkpoint = load_checkpoint(folder, allow_code=allow_code)
     text = text or own_text(checkpoint, data_path)
-    file = RunFolder(folder).summary
-    summary = Summary.read(file) if file.exists() else None
-    # The tokens that the loss of a finished run is a mean over; without a summary, or with a test, all.
-    validated = None if summary is None or summary.test_loss is not None else summary.val_loss_tokens
-    evaluation = evaluate_checkpoint(checkpoint, text, lengths, stride, last, validated=validated)
+    evaluation = evaluate_checkpoint(checkpoint, text, lengths, stride, last)
     with suppress(OSError, UnicodeError):  # then it is evaluated anew each time
         return write_evaluation(folder, text, evaluation)
     return evaluation
@@ -173,7 +167,7 @@ def evaluation_seconds(run: Run) -> float:
     context, counted = summary.context_length, min(tokens, MOST_TOKENS)
     lengths = default_lengths(context)
     windows = len(window_ends(context, tokens, last_tokens(context), MOST_TOKENS))
-    read = 3 * counted * len(lengths) + (summary.val_loss_tokens or tokens) + windows * sum(lengths)
+    read = 3 * counted * len(lengths) + windows * sum(lengths)
     return read / (3 * summary.tokens_per_s) if summary.tokens_per_s else 0.0
 
 

@@ -35,23 +35,19 @@ class Evaluation:
     """Losses of one model on one text, in nats.
 
     most_tokens: the limit that `every_stretch` and `window_ends` have kept to; None: all tokens count at each length.
-    consecutive_losses: of each token after the first, or of those that the run's validations have seen, with windows of
-    context_length that follow each other, as validations have them, with the model's memory, if any. document_ends: how
-    many of them come before the end of each document but the last, where the text's are known. memory_losses: mean
-    loss of all tokens, by how many tokens are remembered. weights_sha256: of the model's parameters. settings: those of
-    its scheme that are others than in training; trained_with: the same ones, as they were then.
+    memory_losses: mean loss of all tokens, by how many tokens are remembered. weights_sha256: of the model's
+    parameters. settings: those of its scheme that are others than in training; trained_with: the same ones, as they
+    were then.
     """
 
     context_length: int
     tokens: int  # of the text, but the first
     lengths: list[LengthLoss]
-    consecutive_losses: list[float]
     weights_sha256: str
     most_tokens: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     trained_with: dict[str, Any] = field(default_factory=dict)
     memory_losses: dict[str, float] = field(default_factory=dict)
-    document_ends: list[int] = field(default_factory=list)
 
     @property
     def last_losses(self) -> dict[int, float]:

@@ -1,20 +1,15 @@
 """Run folders as a table of results: a row for each run, metric and length (columns: `seedstats.table`).
 
 What stands first is what is usual: the metric and length by which such runs are compared, and the group that is the
-baseline. Where the losses of single tokens are known, each stretch of the text has a row, too, with its number as
-`stretch`; of a text with documents, each document, or as many whole neighbouring ones as it takes. Seeds that were
-planned and are missing, and those that diverged, have rows without a value.
+baseline. Seeds that were planned and are missing, and those that diverged, have rows without a value.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from poslab.config.nodes import default_scheme
@@ -25,12 +20,9 @@ from poslab.runs.groups import are_crossed, differences_beyond_the_scheme, group
 from poslab.runs.load import LeftOut, Run
 from poslab.runs.plan import PlannedGroup, comparable, keys_of, merged, picked
 from poslab.runs.provenance import caveats, caveats_of_validation
-from seedstats.statistics.stretches import contiguous_blocks
 from seedstats.table import DIVERGED, FINISHED, KNOWN, MISSING, REFERENCE, SOURCE, UNPLANNED, checked
 
-MOST_STRETCHES = 240  # of a text
 _LISTED = 5  # differences between runs that one line can hold
-_SMALLEST_STRETCH = 16  # tokens
 _LOSSES = (TEST_LOSS, LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS)
 # Of a summary; those that a report's table has are in `comparison.costs`.
 _FACTS = ("params_scheme", "tokens_per_s", "wall_time_s", "peak_memory_mb", "steps", "late_fall")
@@ -38,15 +30,7 @@ _FACTS = ("params_scheme", "tokens_per_s", "wall_time_s", "peak_memory_mb", "ste
 _BY_WINDOW = {"window loss": "loss", "sliding loss": "sliding_loss"}  # of an evaluation, by length
 
 
-class Stretch(NamedTuple):
-    """Values of the table's columns of these names; "" where the text has no documents."""
-
-    stretch: int
-    document: int | str = ""
-    stretch_tokens: int | str = ""
-
-
-FigureKey = tuple[str, int | None, Stretch | None]  # metric, length, stretch
+FigureKey = tuple[str, int | None]  # metric, length
 # By seed: its run, if there is one, and the look that it was planned for; 0: never.
 Looks = dict[int, tuple[Run | None, int]]
 
@@ -134,7 +118,6 @@ class _Section:
         shared = {keys_of(run)[1] for group in self.groups for run in group.runs.values()}
         # The planned groups that were to be compared with these, by their key.
         self.plan = {group.group: group for group in merged(plan) if group.shared in shared}
-        self.same_text = not set(differences) & {"data_sha256", "vocabulary_size", "validation_tokens", "test_tokens"}
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows, ordered by metric and length, then by group, then by seed."""
@@ -147,23 +130,22 @@ class _Section:
         compared |= {name for run in self.runs for name in run.metrics}
         of_validation = caveats_of_validation(self.runs)
         rows: list[dict[str, Any]] = []
-        for metric, length, stretch in sorted(known, key=lambda figure: self._place(*figure)):
+        for metric, length in sorted(known, key=lambda figure: self._place(*figure)):
             first = len(rows)
-            shared = {"data": self.title, "metric": metric, "length": length}
-            shared |= (stretch._asdict() if stretch else {"stretch": None}) | self._unit(metric)
+            shared = {"data": self.title, "metric": metric, "length": length} | self._unit(metric)
             for scheme, settings, seeds in members:
                 for seed, (run, look) in seeds.items():
-                    value = figures.get(str(run.folder), {}).get((metric, length, stretch)) if run else None
+                    value = figures.get(str(run.folder), {}).get((metric, length)) if run else None
                     status = DIVERGED if run and run.diverged else MISSING if value is None else FINISHED
                     status = UNPLANNED if run is None and not look else status
-                    if status == FINISHED or (metric in compared and stretch is None):
+                    if status == FINISHED or metric in compared:
                         own = {"name": scheme, "seed": seed, "value": value, "status": status, "look": max(look, 1)}
                         folder = {"folder": _text(run.folder)} if run and status != MISSING else {}
                         rows.append({**own, **shared, **folder, **settings})
             weak = self.caveats + (of_validation if metric in (LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS) else [])
             if weak and first < len(rows):
                 rows[first]["caveat"] = _text("\n".join(weak))
-        return rows + self._references([name for name in _LOSSES if (name, None, None) in known])
+        return rows + self._references([name for name in _LOSSES if (name, None) in known])
 
     def _references(self, losses: Sequence[str]) -> list[dict[str, Any]]:
         """Return rows of models without training, if all runs share their losses, and of the most frequent answer.
@@ -212,36 +194,20 @@ class _Section:
     def _figures(self, run: Run) -> dict[FigureKey, float]:
         summary = run.summary
         losses = dict(zip(_LOSSES, (summary.test_loss, summary.last_val_loss, summary.best_val_loss), strict=True))
-        figures: dict[FigureKey, Any] = {(name, None, None): loss for name, loss in losses.items()}
+        figures: dict[FigureKey, Any] = {(name, None): loss for name, loss in losses.items()}
         for name in run.metrics:
-            figures |= {(name, length, None): summary.metrics[name][str(length)] for length in run.lengths(name)}
-        figures |= {(name, None, None): getattr(summary, name) for name in _FACTS}
+            figures |= {(name, length): summary.metrics[name][str(length)] for length in run.lengths(name)}
+        figures |= {(name, None): getattr(summary, name) for name in _FACTS}
         if not run.text_path:
             solved = summary.solved_step is not None
-            figures["solved", None, None] = float(solved)
-            figures["steps_to_solve", None, None] = summary.solved_step if solved else summary.steps
+            figures["solved", None] = float(solved)
+            figures["steps_to_solve", None] = summary.solved_step if solved else summary.steps
         for result in self.evaluations[run.folder].lengths if run.folder in self.evaluations else ():
-            figures |= {(name, result.length, None): getattr(result, key) for name, key in _BY_WINDOW.items()}
-        if self.same_text:
-            figures |= self._stretches(run)
+            figures |= {(name, result.length): getattr(result, key) for name, key in _BY_WINDOW.items()}
         known = {key: float(value) for key, value in figures.items() if value is not None}
         return {key: value for key, value in known.items() if math.isfinite(value)}
 
-    def _stretches(self, run: Run) -> dict[FigureKey, Any]:
-        """Return the mean losses of stretches of the held-out text, by the kept weights; none if they aren't finite."""
-        evaluation = self.evaluations.get(run.folder)
-        if evaluation is None:
-            return {}
-        tested = run.summary.test_loss is not None
-        # a validation may have seen only the first tokens
-        losses = evaluation.consecutive_losses[: None if tested else run.summary.val_loss_tokens]
-        ends = [end for end in evaluation.document_ends if end < len(losses)]
-        if len(losses) < _SMALLEST_STRETCH or not all(map(math.isfinite, losses)):
-            return {}
-        name = TEST_LOSS if tested else BEST_VALIDATION_LOSS
-        return {(name, None, stretch): round(float(loss), 7) for stretch, loss in _stretch_means(losses, ends)}
-
-    def _place(self, metric: str, length: int | None, stretch: Stretch | None) -> tuple[Any, ...]:
+    def _place(self, metric: str, length: int | None) -> tuple[Any, ...]:
         """Return the sort key of a figure: the one by which such runs are compared first."""
         run = self.runs[0]
         names = [name for measure in run.metrics for name in (_LOSSES if measure == LOSS else [measure])]
@@ -249,8 +215,7 @@ class _Section:
         lengths = {length for run in self.runs for length in run.lengths(metric)}
         beyond = [length for length in lengths if length > run.summary.training_length]
         usual = length == (min(beyond) if beyond else max(lengths, default=None))
-        other, number = metric if place == len(names) else "", stretch.stretch if stretch else 0
-        return place, other, stretch is not None, not usual, length or 0, number
+        return place, metric if place == len(names) else "", not usual, length or 0
 
     def _unit(self, metric: str) -> dict[str, str]:
         """Return the metric's unit and which way is better, if that is known."""
@@ -258,20 +223,6 @@ class _Section:
             return {}
         of: Metric = self.runs[0].summary.measure(LOSS if metric in _LOSSES else metric)
         return {"unit": of.unit, "better": "higher" if of.higher_is_better else "lower"}
-
-
-def _stretch_means(losses: Sequence[float], ends: Sequence[int]) -> Iterator[tuple[Stretch, float]]:
-    """Yield the means of stretches of losses (N,). ends: of all documents but the last, if there are several; those
-    that begin within the same one of MOST_STRETCHES equal parts are one stretch."""
-    if not ends:
-        means = contiguous_blocks(losses, min(MOST_STRETCHES, len(losses) // _SMALLEST_STRETCH))
-        yield from ((Stretch(number), loss) for number, loss in enumerate(means, start=1))
-        return
-    starts = np.array([0, *ends])
-    first = np.unique(starts * MOST_STRETCHES // len(losses), return_index=True)[1]  # documents
-    bounds = [*starts[first].tolist(), len(losses)]
-    for number, (document, (start, stop)) in enumerate(zip(first.tolist(), pairwise(bounds), strict=True), start=1):
-        yield Stretch(number, document + 1, stop - start), fmean(losses[start:stop])
 
 
 def _text(content: object) -> str:

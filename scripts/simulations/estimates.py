@@ -1,19 +1,13 @@
 """Simulated studies: how often the further estimates of `seedstats.statistics` hold what they state.
 
-    python tests/simulated_estimates.py [TABLE...]
-
-writes tables of data/studies/simulated_claims.md: plan, counts, equality, best, ranks, text, documents; by
-default all. `seedstats/test_simulated_estimates.py` holds the same figures, of fewer studies, to their
-limits.
+`tests/seedstats/test_simulated_estimates.py` holds the same figures, of fewer studies, to their limits.
 """
 
-import math
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 
 import numpy as np
-from scipy import signal, special, stats
+from scipy import special, stats
 
 from seedstats.statistics.best import best_set, rank_intervals
 from seedstats.statistics.best import shown as claimed
@@ -22,10 +16,7 @@ from seedstats.statistics.families import holm, one_family
 from seedstats.statistics.paired import Difference, paired
 from seedstats.statistics.power import plan_seeds, seeds_needed
 from seedstats.statistics.proportions import at_most, proportion
-from seedstats.statistics.stretches import contiguous_blocks, seeds_and_text, two_way
-from simulated_claims import NOISES, Draw, find, one_scheme, table
-
-Array = np.ndarray
+from simulations.claims import NOISES, Array, Draw, one_scheme, table
 
 
 def _one_noisy(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -191,80 +182,25 @@ def ranks_hold(world: str, means: str, count: int, k: int, n: int) -> float:
         corrected = holm(dict(enumerate(p)))
         claimed = np.array([corrected[pair] < 0.05 for pair in range(len(p))])
         shown = {
-            (a, b) if gap < 0 else (b, a)
+            (str(a), str(b)) if gap < 0 else (str(b), str(a))
             for a, b, gap in zip(first[claimed], second[claimed], sweep_gaps[claimed], strict=True)
         }
-        intervals = rank_intervals(range(k), shown)
+        intervals = rank_intervals([str(scheme) for scheme in range(k)], shown)
         hold += all(
-            low <= 1 + (mean < mean[scheme]).sum() and (mean <= mean[scheme]).sum() <= high
-            for scheme, (low, high) in intervals.items()
+            low <= 1 + (mean < of_scheme).sum() and (mean <= of_scheme).sum() <= high
+            for of_scheme, (low, high) in zip(mean, intervals.values(), strict=True)
         )
     return hold / count
-
-
-# Text
-
-
-def correlated_text(lengths: float, count: int, seeds: int = 5, stretches: int = 240) -> Array:
-    """Return differences (count, seeds, stretches) around 0, on texts of so many correlation lengths.
-
-    The text's part is a first-order autoregression of five steps a stretch; seeds differ little.
-    """
-    rng, n = np.random.default_rng(10), 5 * stretches
-    r = math.exp(-lengths / n)
-    noise = rng.normal(size=(count, n))
-    noise[:, 1:] *= (1 - r * r) ** 0.5
-    text = signal.lfilter([1], [1, -r], noise, axis=1)
-    of_seeds = 0.02 * text.mean(1).std() * rng.normal(size=(count, seeds, 1))
-    return contiguous_blocks(text[:, None] + of_seeds + rng.normal(size=(count, seeds, n)), stretches)
-
-
-def misses_of_text(lengths: float, count: int) -> tuple[float, float, float]:
-    """Return how often intervals over seeds and text miss the truth, with 40 blocks and as seedstats has them, and how
-    often it has one."""
-    texts = correlated_text(lengths, count)
-    mean, error, freedom = two_way(contiguous_blocks(texts, 40))
-    before = np.abs(mean) > special.stdtrit(freedom, 0.975) * error
-    intervals = [found.interval for found in map(seeds_and_text, texts) if found]
-    outside = [not of.low <= 0 <= of.high for of in intervals if of]
-    return float(before.mean()), float(np.mean(outside)) if outside else math.nan, len(outside) / count
-
-
-def false_claims_of_text(lengths: float, count: int, schemes: int = 4) -> tuple[float, float]:
-    """Return how often any of several schemes, which are alike on other text, is claimed to differ: by seeds alone, and
-    by seeds and text, as seedstats asks for both."""
-    texts = correlated_text(lengths, count * schemes).reshape(count, schemes, 5, -1)
-    losses = np.concatenate([np.zeros((count, 1, 5)), texts.mean(-1)], axis=1)
-    over_seeds = find(losses[:, None], [(0, scheme) for scheme in range(1, schemes + 1)]).signs
-    claimed = []
-    for signs, of_schemes in zip(over_seeds, texts, strict=True):
-        found = {scheme: d for scheme, d in enumerate(map(seeds_and_text, of_schemes)) if d and d.p_value is not None}
-        p_values = holm({scheme: d.p_value or 0.0 for scheme, d in found.items()}, schemes)
-        claimed.append(any(p < 0.05 and (found[of].mean or 0) * signs[of] > 0 for of, p in p_values.items()))
-    return float((over_seeds != 0).any(1).mean()), float(np.mean(claimed))
-
-
-def misses_of_documents(documents: int, spread: float, count: int) -> tuple[float, float]:
-    """Return how often intervals miss where documents differ, and how often there is one; spread: of log lengths."""
-    rng, found = np.random.default_rng(11), []
-    for _ in range(count):
-        tokens = np.maximum(5, 100 * rng.lognormal(0, spread, documents)).astype(int)
-        of_tokens = rng.normal(size=(5, documents)) / tokens**0.5
-        text = rng.normal(size=documents) + 0.02 * rng.normal(size=(5, 1)) + of_tokens
-        found.append(seeds_and_text(text, np.arange(documents), tokens))
-    intervals = [of.interval for of in found if of and of.interval]
-    outside = [not of.low <= 0 <= of.high for of in intervals]
-    return float(np.mean(outside)) if outside else math.nan, len(outside) / count
 
 
 # The tables
 
 
-def of_plans(count: int) -> None:
+def of_plans(count: int = 4000) -> None:
     table("plan", ["pilot", *WORLDS], ([f"{n} seeds", *(power_of_planned(w, count, n) for w in WORLDS)] for n in SEEDS))
 
 
-def of_counts(count: int) -> None:
+def of_counts(count: int = 4000) -> None:
     tests = fisher, barnard
     table(
         "counts",
@@ -282,7 +218,7 @@ def of_counts(count: int) -> None:
     )
 
 
-def of_equality(count: int) -> None:
+def of_equality(count: int = 4000) -> None:
     print(
         "Any false claim on a page, that pairs are equal within 1 sd or differ / the first pair is shown to be equal\n"
     )
@@ -306,7 +242,7 @@ def of_equality(count: int) -> None:
     )
 
 
-def of_best(count: int) -> None:
+def of_best(count: int = 4000) -> None:
     table(
         "best",
         ["schemes, seeds, truth", *WORLDS],
@@ -335,7 +271,7 @@ def of_best(count: int) -> None:
     )
 
 
-def of_ranks(count: int) -> None:
+def of_ranks(count: int = 4000) -> None:
     table(
         "ranks",
         ["schemes, seeds, truth", *WORLDS],
@@ -347,37 +283,14 @@ def of_ranks(count: int) -> None:
     )
 
 
-def of_text(count: int) -> None:
-    table(
-        "text",
-        ["correlation lengths", "40 blocks miss", "those given miss", "given", "false claims over seeds", "and text"],
-        (
-            [str(of), *misses_of_text(of, count // 2), *false_claims_of_text(of, count // 4)]
-            for of in (1200, 60, 40, 20, 14, 10, 5)
-        ),
-    )
-
-
-def of_documents(count: int) -> None:
-    spreads = (0, 0.5, 1)
-    rows = ([str(n), *(misses_of_documents(n, of, count) for of in spreads)] for n in (10, 15, 30, 100))
-    table("documents", ["documents", *map(str, spreads)], rows)
-
-
 def _share_and_size(found: tuple[float, float]) -> str:
     return f"{100 * found[0]:.1f} / {found[1]:.1f}"
 
 
-TABLES: dict[str, Callable[[int], None]] = {
+TABLES: dict[str, Callable[[], None]] = {
     "plan": of_plans,
     "counts": of_counts,
     "equality": of_equality,
     "best": of_best,
     "ranks": of_ranks,
-    "text": of_text,
-    "documents": of_documents,
 }
-
-if __name__ == "__main__":
-    for name in sys.argv[1:] or TABLES:
-        TABLES[name](4000)

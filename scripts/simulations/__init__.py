@@ -1,0 +1,1 @@
+"""Simulations behind the rules of seedstats: `scripts/simulate.py` writes their tables."""
