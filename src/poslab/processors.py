@@ -37,9 +37,12 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_transform() -> bool:
-    """Return whether a function is transformed by one of torch.func, such as grad or vmap, and not compiled."""
+    """Return whether a function is transformed by one of torch.func, such as grad or vmap, or differentiated in forward
+    mode, and not compiled."""
     if torch.compiler.is_compiling():
         return False
+    if getattr(torch.autograd.forward_ad, "_current_level", -1) >= 0:
+        return True
     transforms: Any = getattr(torch._C, "_functorch", None)
     return hasattr(transforms, "peek_interpreter_stack") and transforms.peek_interpreter_stack() is not None
 

@@ -153,9 +153,10 @@ def choose_backend(
     keys aren't those of one whole text.
 
         device          what enters                                  queries          backend
+        any             anything, in torch.func and forward mode     any              reference
         CUDA, others    nothing                                      any              sdpa
         CPU             nothing, no dropout                          any              sdpa
-        any             anything, in torch.func and torch.export     any              reference
+        any             anything, in torch.export                    any              reference
         CUDA            a bias by distance, a window                 to 2,048, in 16  sdpa, with a mask
                                                                      bits to 1,023
         CUDA            keys or values of no more than 128           from 257         banded
@@ -177,10 +178,12 @@ def choose_backend(
     dtype: of the values; torch.bfloat16 under autocast.
     may_compile: False where lengths change all the time, or in float64.
     """
+    if in_transform():
+        return Choice("reference", "torch.func and forward mode take no other")
     if parts <= _ALWAYS and (dropout_p == 0 or device.type != "cpu"):
         return Choice("sdpa", "nothing but queries and keys")
-    if in_transform() or torch.compiler.is_exporting():
-        return Choice("reference", "torch.func and torch.export take no other")
+    if torch.compiler.is_exporting():
+        return Choice("reference", "torch.export takes no other")
     no_flex = None
     if device.type == "cuda":
         masked = parts <= {"bias", "window"} | _ALWAYS and query_length <= _LONGEST_MASK

@@ -9,10 +9,12 @@ B batch, H heads, Tq / Tk queries / keys, Dh head dimension.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from poslab.attention.reference import AttentionSpec, no_infinity
 
@@ -31,7 +33,7 @@ def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *, drop
                 is_causal = True
             else:
                 seen = spec.visible(query_length, key_length, q.device)
-        return F.scaled_dot_product_attention(q, k, v, seen, dropout_p, is_causal, scale=spec.scale)
+        return _attention(q, k, v, seen, dropout_p, is_causal, spec.scale)
     bias = torch.zeros(1, 1, 1, device=q.device, dtype=q.dtype)
     if spec.terms is not None:
         assert spec.terms.bias is not None
@@ -43,8 +45,49 @@ def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *, drop
     largest = scores.detach().amax(-1, keepdim=True)
     nothing = largest == -math.inf  # (..., Tq, 1): the query sees no key
     mask = (scores - no_infinity(largest)).masked_fill(nothing, 0.0).to(q.dtype)
-    out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, scale=spec.scale)
-    return out.masked_fill(nothing, 0.0)
+    return _attention(q, k, v, mask, dropout_p, False, spec.scale).masked_fill(nothing, 0.0)
+
+
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool, scale: float
+) -> Tensor:
+    """Call torch's attention so that its gradients have gradients, too, which those of its fast kernels lack."""
+    out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale=scale)
+    if torch.compiler.is_compiling() or dropout_p > 0 or not out.requires_grad:
+        return out
+    twice: Tensor = _TwiceDifferentiable.apply(out, q, k, v, mask, is_causal, scale)  # type: ignore[no-untyped-call]
+    return twice
+
+
+class _TwiceDifferentiable(torch.autograd.Function):
+    """Output of torch's attention of q, k and v, as it is.
+
+    Its gradient goes to the kernel that has computed it, but under `create_graph=True` past it, to q, k and v by
+    torch's dense formula.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, out: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float
+    ) -> Tensor:
+        ctx.save_for_backward(q, k, v, mask)
+        ctx.is_causal, ctx.scale = is_causal, scale
+        return out.view_as(out)
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        if not torch.is_grad_enabled():
+            return grad_out, *[None] * 6
+        inputs = ctx.saved_tensors
+        wanted = [index for index, needed in enumerate(ctx.needs_input_grad[1:5]) if needed]
+        q, k, v, mask = inputs
+        with sdpa_kernel(SDPBackend.MATH):
+            out = F.scaled_dot_product_attention(q, k, v, mask, is_causal=ctx.is_causal, scale=ctx.scale)
+            found = torch.autograd.grad(out, [inputs[index] for index in wanted], grad_out, create_graph=True)
+        grads: list[Tensor | None] = [None] * 4
+        for index, grad in zip(wanted, found, strict=True):
+            grads[index] = grad
+        return None, *grads, None, None
 
 
 def skewed(numbers: Tensor, queries: int) -> Tensor:
