@@ -63,9 +63,12 @@ def test_losses_by_position() -> None:
 def test_maps_of_ids_and_what_is_refused() -> None:
     model = lively_model("t5")
     assert poslab.attention_maps(model, [1, 2, 3]).shape == (2, 2, 3, 3)
+    assert poslab.attention_maps(model, []).shape == (2, 2, 0, 0)
+    assert poslab.bias_by_distance(model, 0).shape == (2, 2, 0)
+    with pytest.raises(SettingError, match=r"^length=0: must be at least 1"):
+        poslab.losses_by_position(model, [1, 2, 3], length=0)
     for text, problem in (
         ("words", "text=words: must be ids: this model has no tokenizer"),
-        ([], r"text=\[0\]: must be one text of at least one token"),
         (torch.zeros(2, 3), r"text=\[2,3\]: must be one text"),
     ):
         with pytest.raises(SettingError, match=f"^{problem}"):

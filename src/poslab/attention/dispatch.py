@@ -57,6 +57,8 @@ def attend(
     """
     if not 0 <= dropout_p < 1:
         raise SettingError("dropout_p", dropout_p, "must be at least 0 and below 1")
+    if 0 in (q.shape[0], q.shape[-2], k.shape[-2]):
+        return (q.to(v.dtype) @ k.to(v.dtype).mT) @ v  # sums over nothing, of which gradients are 0
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     farthest = offset + q.shape[-2] - 1
     farthest = farthest if causal else max(farthest, k.shape[-2] - 1 - offset)

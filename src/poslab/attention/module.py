@@ -47,7 +47,7 @@ class SchemeModule(nn.Module):
         if given is not None:
             position_ids = PositionIds.given(given.to(tokens.device))
             position_ids.check(len(tokens), tokens.shape[1], self.pos, self.shape)
-            self.check_length(int(position_ids.positions.max()) + 1)
+            self.check_length(position_ids.stop)
             return position_ids
         counted = torch.arange(tokens.shape[-1], device=tokens.device) if counted is None else counted
         length, sampled = counted.shape[-1], None

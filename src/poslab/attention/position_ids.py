@@ -31,16 +31,21 @@ class PositionIds:
     def given(cls, positions: Tensor) -> PositionIds:
         """Check positions that a caller gives. Raises SettingError unless they are (T,) or (B, T) numbers from 0 on."""
         numbers = not (positions.is_complex() or positions.dtype == torch.bool)
-        if positions.dim() not in (1, 2) or not numbers or not positions.numel() or not positions.min() >= 0:
+        if positions.dim() not in (1, 2) or not numbers or (positions.numel() and not positions.min() >= 0):
             form = f"{list(positions.shape)} {positions.dtype}".replace("torch.", "")
             raise SettingError("positions", form, "must be numbers from 0 on, (T,) or (B, T)")
         # A copy, because what is computed once per pass would not notice that numpy changes its own memory.
         positions = positions.clone() if positions.is_floating_point() else positions.to(torch.int64, copy=True)
         return cls(positions, irregular=bool((positions.diff() != 1).any()))
 
+    @property
+    def stop(self) -> int:
+        """One more than the last position; 0 where there are no tokens."""
+        return int(self.positions.max()) + 1 if self.positions.numel() else 0
+
     def last(self, count: int) -> PositionIds:
         """Return the positions of the last `count` tokens."""
-        return replace(self, positions=self.positions[..., -count:])
+        return replace(self, positions=self.positions[..., self.positions.shape[-1] - count :])
 
     def check(self, batch: int, length: int, scheme: PositionScheme, shape: ModelShape) -> None:
         """Raise SettingError unless these are positions that the scheme knows, of `batch` texts of `length` tokens."""
@@ -54,9 +59,9 @@ class PositionIds:
             raise SettingError("positions", str(self.positions.dtype).removeprefix("torch."), problem)
 
     def distances(self, causal: bool) -> range:
-        """Return all distances between the positions of a query and of a key that it sees."""
-        reach = self.positions.shape[-1]
-        if self.irregular:
+        """Return all distances between the positions of a query and of a key that it sees, 0 always among them."""
+        reach = max(1, self.positions.shape[-1])
+        if self.irregular and self.positions.numel():
             reach = int(self.positions.max() - self.positions.min()) + 1
         falling = self.irregular and bool((self.positions.diff() < 0).any())
         return range(0 if causal and not falling else 1 - reach, reach)

@@ -102,6 +102,8 @@ class SchemeLayer:
 
     def weights(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> Tensor:
         """Return the weights of self-attention by the dense formula, (B, H, T, T); arguments as in `attend`."""
+        if not q.shape[-2]:
+            return q.new_zeros(*q.shape[:3], 0)
         q, (k,) = self._scaled(q, k.shape[-2]), for_queries(q, k)
         return attention_weights(q, k, self._self_attention_spec(**self._key_bias_and_pairwise(q, k, token_state)))
 
@@ -204,8 +206,8 @@ def scheme_attention(
     position_ids, last = PositionIds(torch.arange(length, device=q.device)), length
     if positions is not None:
         position_ids = PositionIds.given(positions.to(q.device))
-        last = int(position_ids.positions.max()) + 1
-    shape = ModelShape(max(length, last), heads * head_dim, num_layers, heads, causal)
+        last = position_ids.stop
+    shape = ModelShape(max(length, last, 1), heads * head_dim, num_layers, heads, causal)
     position_ids.check(len(q), length, scheme, shape)
     longest = scheme.max_length(shape)
     if longest is not None and last > longest:

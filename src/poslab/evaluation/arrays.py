@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from poslab.errors import SettingError
+from poslab.errors import SettingError, require_at_least
 from poslab.evaluation import pictures
 from poslab.evaluation.losses import sliding_losses
 from poslab.model.decoder import GPT
@@ -33,7 +33,10 @@ def bias_by_distance(model: GPT, length: int | None = None) -> Tensor:
 
     Raises SettingError for a scheme that does something else to scores, or nothing.
     """
-    count, device = length or model.shape.context_length, model.token_embedding.weight.device
+    require_at_least(0, length=length)
+    count, device = model.shape.context_length if length is None else length, model.token_embedding.weight.device
+    if count == 0:
+        return torch.zeros(model.shape.num_layers, model.shape.num_heads, 0)
     farthest = count - 1 if model.shape.causal else 2 * count - 2
     query, keys = torch.tensor([count - 1], device=device), torch.arange(farthest, -1, -1, device=device)
     distances, causal = range(count - 1 - farthest, count), model.shape.causal
@@ -50,6 +53,7 @@ def losses_by_position(model: GPT, text: str | Sequence[int] | Tensor, length: i
     length: by default the context. The loss at position 0 is that of the second token of a window, as a model predicts
     the next one. Raises SettingError for a text of less than one window, and for a length that the model can't read.
     """
+    require_at_least(1, length=length)
     tokens, count = _tokens(model, text), length or model.shape.context_length
     if len(tokens) <= count:
         raise SettingError("text", f"{len(tokens)} tokens", f"must be more than {count}, the length of a window")
@@ -67,6 +71,6 @@ def _tokens(model: GPT, text: str | Sequence[int] | Tensor) -> Tensor:
         except SettingError as error:  # which has the whole text in its line
             raise SettingError("text", named, error.problem) from None
     tokens = torch.as_tensor(text, dtype=torch.int64)
-    if tokens.dim() != 1 or not len(tokens):
-        raise SettingError("text", list(tokens.shape), "must be one text of at least one token, (T,)")
+    if tokens.dim() != 1:
+        raise SettingError("text", list(tokens.shape), "must be one text, (T,)")
     return tokens

@@ -86,10 +86,11 @@ class KeyValueCache:
         if self._given is not None:
             needed = PositionIds(self._given[..., self.first_seen :], irregular=True).distances(causal=True)
         elif self._positions is not None:
-            needed = range(int(self._positions.max()) + 1)
+            needed = range(PositionIds(self._positions).stop)
         else:
             limits = [limit for limit in (self.most_seen, longest) if limit is not None]
-            needed = range(min(self.length + count, *limits) if limits else self.length + count)
+            read = max(1, self.length + count)  # because there is a distance of 0 before the first token, too
+            needed = range(min(read, *limits) if limits else read)
             if needed.stop > self._distances.stop:
                 needed = range(min(2 * needed.stop, *limits) if limits else 2 * needed.stop)
         if needed.stop > self._distances.stop or needed.start < self._distances.start:

@@ -151,7 +151,7 @@ class GPT(SchemeModule):
         if not self.shape.causal:
             raise SettingError("cache", "given", "this model isn't causal: a new token changes what all others see")
         length, longest = tokens.shape[-1], self.pos.max_length(self.shape)
-        self.check_length(cache.positions_after(length) if positions is None else int(positions.max()) + 1)
+        self.check_length(cache.positions_after(length) if positions is None else PositionIds(positions).stop)
         position_ids = cache.position_ids(length, tokens.device, positions)
         x = self.embedded(tokens, position_ids, cache.text_so_far(tokens))
         layers = self.layers(position_ids, terms=cache.terms(length, longest, self.terms))

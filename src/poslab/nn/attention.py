@@ -76,7 +76,7 @@ class Attention(nn.Module):
             k, v = k[:, :, :keys], v[:, :, :keys]
             x = None if x is None else x[:, :keys]
             positions = None if positions is None else positions[..., :keys]
-        first_key = None if mask is None else mask.int().argmax(1)  # (B,), of each row's text
+        first_key = None if mask is None or not mask.numel() else mask.int().argmax(1)  # (B,), of each row's text
         if first_key is not None and not torch.compiler.is_compiling() and not first_key.any():
             first_key = None  # because kernels are faster where all rows see all keys
         ids: PositionIds = position.position_ids(positions, k, 0, "positions")
@@ -97,7 +97,7 @@ def _check_mask(mask: Tensor, q: Tensor, k: Tensor, offset: int | None, causal: 
         raise SettingError("mask", shape, f"must be (B, N) with B={len(q)}, for the {most} keys or the first N of them")
     if offset not in (None, shape[1] - q.shape[-2]):
         raise SettingError("offset", offset, f"must be {shape[1] - q.shape[-2]}, which the mask says")
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not mask.numel():
         return  # because a look at the numbers breaks the graph
     text = mask.bool()
     begins = text & ~text.roll(1, 1)

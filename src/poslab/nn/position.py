@@ -138,6 +138,10 @@ class Position(nn.Module):
         causal: a query doesn't see keys at later positions, wherever they stand in the text.
         """
         q_positions, k_positions = (p.to(self._place.device) for p in (q_positions, k_positions))
+        if not (q_positions.numel() and k_positions.numel()):
+            batch = max(p.shape[0] if p.dim() == 2 else 1 for p in (q_positions, k_positions))
+            size = batch, self.shape.num_heads, q_positions.shape[-1], k_positions.shape[-1]
+            return self._place.new_zeros(size, dtype=dtype)
         (first_q, last_q), (first_k, last_k) = (map(int, p.aminmax()) for p in (q_positions, k_positions))
         self.check_length(max(last_q, last_k) + 1)
         if any(p.is_floating_point() for p in (q_positions, k_positions)) and not knows_fractions(
@@ -162,6 +166,7 @@ class Position(nn.Module):
             by_pair = self(length, causal=causal, layer=layer)[0]
             return lambda score, b, h, i, j: score + by_pair[h, i + offset, j].to(score.dtype)
         self.check_length(length)
+        length = max(1, length)
         distances = torch.arange(1 - length, length, device=self._place.device)
         here = torch.zeros_like(distances[:1])
         by_distance = self._bias(distances, here, range(1 - length, length), causal, layer, None)[0, :, :, 0]
@@ -261,7 +266,7 @@ class Position(nn.Module):
             return PositionIds(given.to(x.device))
         ids = PositionIds.given(given.to(x.device))
         ids.check(len(x), length, self.scheme, self.shape)
-        self.check_length(int(ids.positions.max()) + 1)
+        self.check_length(ids.stop)
         return ids
 
     def _bias(
