@@ -203,7 +203,15 @@ def pair_scores(q: Tensor, k: Tensor, spec: AttentionSpec, seen: Tensor) -> tupl
         if terms.queries is not None:
             products = k @ (terms.queries * spec.scale).to(k.dtype).transpose(-2, -1)  # (B, H, Tk, R): queries[r] . k_j
             scores = scores + products.gather(-1, rows.expand(scores.shape).mT).mT
-    biases = [] if spec.key_bias is None else [spec.key_bias[..., None, :]]
+    biases = []
+    if spec.key_bias is not None:
+        # Less a 0 with the gradient of the query's own key, which makes each row of gradients sum to 0: else their
+        # rounding would pile up in a bias that is a sum along the text.
+        own_key = torch.arange(spec.offset, spec.offset + query_length, device=q.device).clamp(0, key_length - 1)
+        own_bias = no_infinity(spec.key_bias[..., own_key, None])  # (B, H, Tq, 1)
+        zero = own_bias - own_bias.detach()
+        biases = [spec.key_bias[..., None, :] - zero]
+        null = None if null is None else null - zero.to(q.dtype)
     if terms is not None and terms.bias is not None:
         biases = [terms.bias_of(rows.squeeze(1)), *biases]  # (1 or B, H, Tq, Tk)
     subtracted: Any = 0

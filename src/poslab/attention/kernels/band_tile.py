@@ -67,12 +67,10 @@ class BandTile:
         of_far = (near.far_bias[:, None] - largest) * LOG2_E  # (N, m or 1, 1)
         by_row = (near.bias[:, None, self.rows] - largest) * LOG2_E  # (N, m or 1, R)
         width = self._band.shape[-1]
-        if far and (width or self._below is None):
-            # Keys before this one are far from all queries; from there on, each query's are one more.
-            edge = max(0, self._first) if width else self.scores.shape[-1]
-            self.scores[..., :edge].add_(of_far)
-            corner = self.scores[..., edge : max(edge, self._first + self.scores.shape[1] - 1)]
-            corner.add_(of_far.expand(corner.shape).tril(min(0, self._first) - 1))
+        if far:
+            whole, corner, diagonal = self._far()
+            whole.add_(of_far)
+            corner.add_(of_far.expand(corner.shape).tril(diagonal))
         self._band.add_(by_row[..., :width])
         if self._below is not None:
             self._below.add_(by_row[..., -1:].expand(self._below.shape).triu(self._diagonal))
@@ -108,6 +106,11 @@ class BandTile:
         by_row[..., -1] += self._below.triu(self._diagonal).sum(-1)
         return by_row
 
+    def sum_of_far(self) -> Tensor:
+        """Return the sum of the tile's numbers of far pairs, (N, 1)."""
+        whole, corner, diagonal = self._far()
+        return (whole.sum((1, 2)) + corner.tril(diagonal).sum((1, 2)))[:, None]
+
     @unrounded()
     def collect_by_key(self, table: Tensor, k: Tensor, grad_table: Tensor, grad_k: Tensor) -> None:
         """Add the gradients of table (N, R, Dh) and k (N, n, Dh) in `add_by_key`, whose tile has the gradients."""
@@ -134,6 +137,18 @@ class BandTile:
             first = block.position - window + 1  # the key that it is the first to see
             earlier = self.scores[..., : max(0, first + block.queries - 1)]
             earlier.clamp_(max=-limits[:, size - first :][:, : earlier.shape[-1]])
+
+    def _far(self) -> tuple[Tensor, Tensor, int]:
+        """Return the scores of keys that are far from all queries (N, m, n'), those of keys that are far from some of
+        them, (N, m, n''), and the diagonal up to which they are."""
+        _, queries, keys = self.scores.shape
+        near = self._band.shape[-1] > 0
+        if not near and self._below is not None:  # all keys are nearer than the band
+            return self.scores[..., :0], self.scores[..., :0], 0
+        # Keys before this one are far from all queries; from there on, each query's are one more.
+        edge = max(0, self._first) if near else keys
+        corner = self.scores[..., edge : max(edge, self._first + queries - 1)]
+        return self.scores[..., :edge], corner, min(0, self._first) - 1
 
     def _by_key(self) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
         """Yield the band in pieces: rows, keys, room for products (N, rows, keys), and the view of it (N, m, rows)."""

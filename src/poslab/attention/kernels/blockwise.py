@@ -157,7 +157,15 @@ class _Blockwise(torch.autograd.Function):
             grad_q[:, rows] = left @ seen_k
             grad_k[:, block.columns].baddbmm_(left.transpose(1, 2), for_product(scores.queries[:, rows]))
             if grad_key_bias is not None:
-                grad_key_bias[:, block.columns] += grad_scores.sum(1)
+                precise = grad_key_bias.dtype
+                grad_key_bias[:, block.columns] += grad_scores.sum(1, dtype=precise)
+                # A row sums to 0 but for its rounding, which a sum along the text would pile up: it goes to a near key.
+                residual = grad_scores.sum(-1, dtype=precise)  # (N, m)
+                if grad_null is not None:
+                    residual += grad_null[:, rows, 0]
+                own_key = torch.arange(rows.start, rows.stop, device=q.device) + call.offset
+                own_key = own_key.clamp(0, grad_key_bias.shape[1] - 1)
+                grad_key_bias.index_add_(1, own_key, residual, alpha=-1)
             if near.queries is not None:
                 grad_far_query += grad_q[:, rows].sum(1, keepdim=True)
                 by_key = (near.queries[:, tile.rows], seen_k, grad_queries[:, tile.rows], grad_k[:, block.columns])
@@ -166,13 +174,9 @@ class _Blockwise(torch.autograd.Function):
                 by_row = grad_tile.collect()  # (N, m, R)
                 if learned_bias:
                     grad_bias[:, tile.rows] += by_row.sum(1)
-                    # The far row's gradient needs no sum over far keys: as a softmax's gradients sum to 0, it is minus
-                    # what the near rows and the null score got, over the queries that have far keys: those from
-                    # `highest` on, if there are near rows.
-                    with_far = slice(max(0, near.highest - block.position) if near.count else 0, None)
-                    grad_far_bias -= by_row[:, with_far].sum((1, 2))[:, None]
-                    if grad_null is not None:
-                        grad_far_bias -= grad_null[:, rows][:, with_far].sum(1)
+                    # As a softmax's gradients sum to 0, minus the sum of all others would be the same, but for its
+                    # rounding: far from enough where the far row is a number of a steep function.
+                    grad_far_bias += grad_tile.sum_of_far()
                 if near.keys is not None:
                     with unrounded():
                         grad_keys[:, tile.rows].baddbmm_(by_row.transpose(1, 2), q[:, rows])
