@@ -18,14 +18,14 @@ import pytest
 import tiktoken
 import torch
 from common import REPOSITORY, compose_config
-from corpora import DOCUMENTS, SHAKESPEARE, VERDICT, WRITERS, text_data
+from corpora import DOCUMENTS, LFS_POINTER, SHAKESPEARE, VERDICT, WRITERS, text_data
 
 from poslab.config.corpora import find_files, fingerprint, text_name
 from poslab.config.schema import DataConfig
 from poslab.data import corpus
 from poslab.data.corpus import Corpus, Split, load_corpus
 from poslab.data.text import Encoded
-from poslab.data.tokenizer import Characters
+from poslab.data.tokenizer import Bytes, Characters
 from poslab.errors import SettingError, UserError
 from poslab.training.data import make_data
 
@@ -118,6 +118,30 @@ def test_what_cannot_be_trained_on(encoding: str, content: bytes, problem: str, 
     (tmp_path / "text.txt").write_bytes(content)
     with pytest.raises(SettingError, match=problem):
         text_data(tmp_path / "text.txt", tmp_path / "cache", 16, encoding=encoding)
+
+
+@pytest.mark.parametrize(
+    "name", ["c.txt", "c.md", "c.txt.gz", "c.jsonl", "c.json", "c.csv.zst", "c.parquet", "c.arrow", "c.bin"]
+)
+def test_pointers_of_git_lfs_are_no_text(name: str, gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / name).write_text(LFS_POINTER)
+    for path in (corpus / name, corpus / "*"):
+        for encoding in (gpt2, Bytes()):
+            with pytest.raises(SettingError, match=r"^path=.*Git LFS") as refusal:
+                load_corpus(str(path), encoding, tmp_path / "cache")
+            assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_one_pointer_of_git_lfs_among_texts_is_named(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    for name, content in {"a": "a text", "b": LFS_POINTER, "c": f"a text about\n{LFS_POINTER}"}.items():
+        (tmp_path / f"{name}.txt").write_text(content)
+    with pytest.raises(SettingError, match=r"b\.txt .*Git LFS"):
+        load_corpus(str(tmp_path), gpt2, tmp_path / "cache")
+    (tmp_path / "b.txt").unlink()
+    assert load_corpus(str(tmp_path), gpt2, tmp_path / "cache").documents == 2
 
 
 # The cache

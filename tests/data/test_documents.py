@@ -1,12 +1,15 @@
 """Documents of every format, of several files, saved data sets and the Hub; and what is refused."""
 
+import csv
 import gzip
+import io
 import json
 import lzma
 import random
 import shutil
 import time
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +23,7 @@ from runs_to_compare import table_in
 
 from poslab.config.corpora import fingerprint
 from poslab.config.schema import DataConfig
-from poslab.data.corpus import Corpus, Split, corpus_of, load_corpus
+from poslab.data.corpus import WHOLE, Corpus, Split, corpus_of, load_corpus
 from poslab.data.tokenizer import Bytes, Characters
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_text
@@ -38,7 +41,7 @@ def test_documents_of_every_format(name: str, gpt2: tiktoken.Encoding, tmp_path:
     assert loaded.test.tolist() == joined(DOCUMENTS[24:], gpt2)
     lengths = [len(gpt2.encode_ordinary(text)) + 1 for text in DOCUMENTS[21:24]]
     assert loaded.ends["validation"].tolist() == torch.tensor(lengths).cumsum(0).tolist()
-    assert not [*(tmp_path / "cache").glob("*.datasets")]  # which is as large as the corpus
+    assert {file.suffix for file in (tmp_path / "cache").iterdir()} == {".npy"}
 
 
 def test_what_is_empty_is_no_document_and_one_is_cut_as_a_text_is(
@@ -78,6 +81,80 @@ def test_documents_by_characters_and_bytes(tmp_path: Path) -> None:
         assert loaded.vocabulary.observed.tolist() == sorted(set(tokens))
         ids = [*loaded.train.tolist(), *loaded.validation.tolist()]
         assert loaded.vocabulary.observed[ids].tolist() == tokens
+
+
+def texts_of(path: Path, cache: Path) -> list[str]:
+    """Return the documents at a path, as they are read."""
+    loaded = load_corpus(str(path), Characters(), cache, split=WHOLE)
+    text = loaded.vocabulary.decode(loaded.validation.tolist())
+    return [text[start:stop] for start, stop in pairwise([0, *loaded.ends["validation"].tolist()])]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "parquet", "arrow", "csv"])
+@pytest.mark.parametrize("other", [{}, {"score": 0.5}, {"meta": [1]}], ids=["missing", "another", "of another type"])
+def test_columns_beside_the_text_may_differ(ending: str, other: dict[str, object], tmp_path: Path) -> None:
+    pyarrow, corpus = pytest.importorskip("pyarrow"), tmp_path / "corpus"
+    corpus.mkdir()
+    for name, beside in (("a", {"meta": {"id": 1}}), ("b", other)):
+        file, rows = corpus / f"{name}.{ending}", [{"text": f"{name} {number}", **beside} for number in range(3)]
+        if ending == "parquet":
+            pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), file)
+        elif ending == "arrow":
+            with pyarrow.ipc.new_file(file, (table := pyarrow.Table.from_pylist(rows)).schema) as opened:
+                opened.write_table(table)
+        elif ending == "csv":
+            with file.open("w", newline="") as opened:
+                csv.writer(opened).writerows([[*rows[0]], *([*row.values()] for row in rows)])
+        else:
+            file.write_text(json.dumps(rows) if ending == "json" else "".join(json.dumps(row) + "\n" for row in rows))
+    assert texts_of(corpus, tmp_path / "cache") == ["a 0", "a 1", "a 2", "b 0", "b 1", "b 2"]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize(
+    "text", ["2024-01-05T08:00:00", "2024-01-05", "08:00", "1", "1e5", "nan", "null", "NA", "true", "[1]"]
+)
+def test_strings_that_look_like_other_values_are_text(ending: str, text: str, tmp_path: Path) -> None:
+    WRITERS[f"c.{ending}"](tmp_path / f"c.{ending}", [text] * 3)
+    assert texts_of(tmp_path / f"c.{ending}", tmp_path / "cache") == [text] * 3
+
+
+def test_rows_of_one_file_may_differ(tmp_path: Path) -> None:
+    """Columns that come and go, and hold numbers that no machine has; half of a pair of surrogates."""
+    lines = ['{"text": "a", "x": 1}', '{"x": [1], "text": "b"}', f'{{"text": "c", "x": {"9" * 5000}}}', '{"x": 1}']
+    (tmp_path / "c.jsonl").write_text("\n".join([*lines, '{"text": "\\ud83d!"}', '{"text": "\\ud83d\\ude00"}']))
+    assert texts_of(tmp_path / "c.jsonl", tmp_path / "cache") == ["a", "b", "c", "\ufffd!", "😀"]
+
+
+# Delimited texts, with the documents that they hold and what is said of them.
+QUOTED = {
+    "as it should be": ('id,text\n1,"a ""b"", c"\n2,d "e" f\n', ['a "b", c', 'd "e" f'], None),
+    "rows of several lines": (
+        'text,id\n"a\nb",1\nc,2\n"d\n\n""e""",3\n',
+        ["a\nb", "c", 'd\n\n"e"'],
+        "2 of 3 rows have line ends within quotation marks, the first in line 2",
+    ),
+    "a stray one": ('id\ttext\n1\t"a, he said\n2\tsaid "b" to\n3\tc\n', ['"a, he said', 'said "b" to', "c"], "line 2"),
+    "stray ones in several rows": ('text\n"a\nb\n" c\nd\n"e\n', ['"a', "b", '" c', "d", '"e'], "read as text"),
+    "with backslashes": (
+        'text,id\n"a \\"b\\" c",1\n"d, \\"e\\"",2\n', ['a "b" c', 'd, "e"'], "a backslash before a quotation mark",
+    ),
+    "commas in the only column": ("text\na, b\nc, d, e\n", ["a, b", "c, d, e"], None),
+    "long": (f'text,id\n"{"a" * 200_000}",1\n', ["a" * 200_000], None),
+    "without a last line end": ("id,text\r\n1,a\r\n2,b", ["a", "b"], None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", QUOTED)
+def test_a_delimited_text_loses_no_row_in_silence(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content, expected, said = QUOTED[kind]
+    file = tmp_path / ("c.tsv" if "\t" in content else "c.csv")
+    file.write_text(content, newline="")
+    assert texts_of(file, tmp_path / "cache") == expected
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"data     {file}: ") and said in printed if said else not printed
 
 
 def test_settings_give_another_corpus(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
@@ -230,12 +307,19 @@ def half(content: bytes) -> bytes:
     return content[: len(content) // 2]
 
 
+def parquet_of_times() -> bytes:
+    pyarrow, written = pytest.importorskip("pyarrow"), io.BytesIO()
+    table = pyarrow.table({"text": pyarrow.array([0], pyarrow.timestamp("ms"))})
+    pytest.importorskip("pyarrow.parquet").write_table(table, written)
+    return written.getvalue()
+
+
 LINES = as_lines([f"Story {number}" for number in range(4000)])
 BAD = {
-    "no text": ("c.jsonl", b'{"text": 5}\n', r"data\.column=text: holds int64 in .*c\.jsonl, no text"),
-    "lists": ("c.jsonl", b'{"text": ["a"]}\n', r"data\.column=text: holds List in .*c\.jsonl, no text"),
-    "latin1": ("c.jsonl", '{"text": "é"}\n'.encode("latin1"), r"c\.jsonl: a document is not UTF-8 \(byte 0xe9\)"),
-    "cut line": ("c.jsonl", LINES[:-9], r"c\.jsonl can't be read, is it complete\? JSON parse error"),
+    "no text": ("c.jsonl", b'{"text": 5}\n', r"data\.column=text: holds float in line 1 of .*c\.jsonl, no text"),
+    "lists": ("c.jsonl", b'{"text": ["a"]}\n', r"data\.column=text: holds list in line 1 of .*c\.jsonl, no text"),
+    "latin1": ("c.jsonl", '{"text": "é"}\n'.encode("latin1"), r"c\.jsonl is not UTF-8 \(byte 0xe9\)"),
+    "cut line": ("c.jsonl", LINES[:-9], r"c\.jsonl can't be read, is it complete\? line 4,000"),
     "cut gz": ("c.jsonl.gz", half(gzip.compress(LINES)), r"c\.jsonl\.gz can't be read, is it complete\? Compressed"),
     "cut zst": ("c.jsonl.zst", lambda: half(as_zst(LINES)), r"c\.jsonl\.zst can't be read, is it complete\?"),
     "no zst": ("c.jsonl.zst", b"abc" * 9, r"c\.jsonl\.zst can't be read, is it complete\? zstd decompress error"),
@@ -244,7 +328,14 @@ BAD = {
     "zipped parquet": ("c.parquet.gz", b"", r"a compressed \.parquet can't be read: unpack it first"),
     "latin1 csv": ("c.csv", "text\né".encode("latin1"), r"c\.csv is not UTF-8 \(byte 0xe9\)"),
     "nothing": ("c.jsonl", b"", r"data\.path=.*c\.jsonl is empty"),
-    "no row": ("c.jsonl", b"\n\n", r"data\.path=.*c\.jsonl can't be read"),
+    "no row": ("c.jsonl", b"\n\n", r"data\.path=.*c\.jsonl: the text is empty"),
+    "no object": ("c.jsonl", b'{"text": "a"}\n"b"\n', r"c\.jsonl: line 2 of .*c\.jsonl is no JSON object"),
+    "nested without end": ("c.jsonl", b'{"text": "", "b": ' + b"[" * 10**5, r"c\.jsonl can't be read.* nested"),
+    "times": ("c.parquet", lambda: parquet_of_times(), r"data\.column=text: holds timestamp\[ms\] in .*c\.parquet"),
+    "too many fields": ("c.csv", b"id,text\n1,Hello\n2,Hello, you\n", r"c\.csv: line 3: 3 fields, .* the header has 2"),
+    "too few fields": ("c.csv", b"text,label\nHello,1\n\nWorld\n", r"c\.csv: line 4: 1 fields"),
+    "an open quotation": ("c.csv", b'text,id\n"a, b",1\n"Hello, you,2\nbye,3\n', r"c\.csv: line 3: unexpected end"),
+    "carriage returns": ("c.csv", b"text,label\ra,1\rb,2", r"c\.csv: line 1: a carriage return"),
     "no text in any row": ("c.jsonl", b'{"text": null}\n{"text": ""}', r"data\.path=.*: the text is empty"),
     "no column": ("c.jsonl", b'{"body": "b"}\n', r"data\.column=text: .*c\.jsonl has no column text; .*valid: body"),
     "no column in csv": ("c.csv", as_csv("a", ";").replace(b"text", b"body"), r"has no column text; .*valid: id, body"),
@@ -323,11 +414,11 @@ def large_corpus(file: Path, size: int) -> None:
 
 @pytest.mark.slow
 def test_a_large_corpus_trains_in_little_memory(tmp_path: Path) -> None:
-    """60 MB of documents, in a full campaign a gigabyte: killed while it is tokenised, gone on with, trained on."""
+    """60 MB of documents, in a full campaign a gigabyte: killed while it is tokenised, tokenised again, trained on."""
     size = 1_000_000_000 if FULL_CAMPAIGN else 60_000_000
     large_corpus(tmp_path / "large.jsonl", size)
     process = measured_training(tmp_path, "data.path=large.jsonl", "run_dir=killed")
-    while not [*tmp_path.glob("cache/*.datasets/json/**/*.arrow")]:
+    while not [*tmp_path.glob("cache/*.tmp")]:
         assert process.poll() is None
         time.sleep(0.1)
     process.kill()

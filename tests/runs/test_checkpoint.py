@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from common import ENDING, ENDLESS, compose_config, make_scheme
-from corpora import VERDICT
+from corpora import LFS_POINTER, VERDICT
 from runs_to_evaluate import Malicious, make_run
 
 from poslab.errors import SettingError
@@ -20,6 +20,7 @@ from poslab.processors import largest_tensor
 from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.evaluation import read_evaluation
+from poslab.runs.initial import initial_fields
 from poslab.training.train import train
 
 
@@ -151,3 +152,13 @@ def test_damaged_checkpoints_are_refused_in_one_line(damage: Callable[[dict[str,
     with pytest.raises(SettingError) as refusal:
         load_checkpoint(file)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["best.safetensors", "last.ckpt"])
+def test_weights_that_are_pointers_of_git_lfs_are_called_so(name: str, run: Path) -> None:
+    file = run / "checkpoints" / name
+    file.write_text(LFS_POINTER)
+    with pytest.raises(SettingError, match="Git LFS"):
+        load_checkpoint(file)
+    with pytest.raises(SettingError, match=r"^init_from=.*Git LFS"):
+        initial_fields(str(file))

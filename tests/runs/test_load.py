@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from corpora import LFS_POINTER
 from runs_to_compare import SUMMARY, change_summary, compare_folders, write_run
 
 from poslab.errors import SettingError
@@ -24,6 +25,8 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "unfinished": (lambda folder: (folder / "summary.json").unlink(), "unfinished: it has no summary.json"),
     "truncated": (file_is("summary.json", json.dumps(SUMMARY)[:200]), "summary.json can't be read"),
     "binary": (lambda folder: (folder / "summary.json").write_bytes(b"\xff\xfe\x00"), "summary.json can't be read"),
+    "a pointer": (file_is("summary.json", LFS_POINTER), "summary.json can't be read: Git LFS"),
+    "a pointer of settings": (file_is("config.yaml", LFS_POINTER), "config.yaml can't be read: Git LFS"),
     "foreign": (file_is("summary.json", '{"accuracy": 1}'), FOREIGN),
     "null": (lambda folder: change_summary(folder, best_val_loss=None), "its validation loss was never a finite"),
     "no config": (lambda folder: (folder / "config.yaml").unlink(), "unfinished: it has no config.yaml"),

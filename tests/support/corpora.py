@@ -21,6 +21,7 @@ from poslab.training.data import make_data
 
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"
 SHAKESPEARE = REPOSITORY / "data" / "tinyshakespeare.txt"
+LFS_POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12345\n"
 DOCUMENTS = [
     "The first one.",
     " begins with a space",

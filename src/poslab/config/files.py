@@ -20,14 +20,24 @@ CLAIMS = CONFIGS / "claims"  # what comparisons are to show, and no settings of 
 EXPORTED = "model.safetensors"  # in a folder that scripts/export.py has written, as transformers calls it
 UNFINISHED = ".tmp"  # ends the name of a file that is being written
 
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # begins a pointer, whatever the file's name
+
+
+def refuse_lfs_pointer(file: Path) -> None:
+    """Raise OSError where Git LFS has left a pointer in the place of a file that it has not fetched."""
+    with file.open("rb") as opened:
+        if opened.read(len(_LFS_POINTER)) == _LFS_POINTER:
+            raise OSError("Git LFS has left a pointer in its place; `git lfs pull` fetches the file")
+
 
 def file_sha256(file: Path, option: str, given: str) -> str:
     """Return the sha256 of a file. Raises SettingError, for the option that gave it, where it can't be read."""
     try:
+        refuse_lfs_pointer(file)
         with file.open("rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()
     except OSError as error:
-        raise SettingError(option, given, f"{file} can't be read: {error.strerror}") from error
+        raise SettingError(option, given, f"{file} can't be read: {error.strerror or error}") from error
 
 
 def joined_sha256(hashes: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Corpora as arrays of token ids, with parts to train on, to validate and to test.
 
-A text is tokenised by tiktoken (text.py), documents of any other format by Hugging Face's datasets (documents.py), once
-for each encoding: token ids are kept as .npy files in the cache and memory-mapped.
+A text (text.py), or documents of any other format (documents.py), are tokenised once for each encoding: token ids are
+kept as .npy files in the cache and memory-mapped.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ from poslab.data.text import Encoded, read_text, separated_documents, text_piece
 from poslab.data.tokenizer import Bytes, Encoding, Vocabulary, end_token, load_tokenizer, observed_ids
 from poslab.errors import SettingError, UserError
 
-_LAYOUT = "5"  # part of every cache key; another number wherever the same corpus would give other files
+_LAYOUT = "6"  # part of every cache key; another number wherever the same corpus would give other files
 _MUCH = 20 << 20  # bytes that take a while
 _PARTS = ("train", "validation", "test")
 
@@ -143,11 +143,10 @@ def load_corpus(
             stops = [0, *(int(share * length) for share in own_shares)]
             cuts = [kept(text_pieces, content, *cut) for cut in pairwise(stops)]
         else:
-            folder = _file(cache_dir, f"{key} {part}").with_suffix(".datasets")
             make, settings = {
                 "txt": (separated_documents, {"separator": separator}),
                 "bin": (token_documents, {"dtype": dtype}),
-            }.get(kind, (tokenised_documents, {"kind": kind, "column": column, "folder": folder}))
+            }.get(kind, (tokenised_documents, {"kind": kind, "column": column}))
             whole = kept(make, content, **settings)
             if not len(whole[1]):
                 raise SettingError("path", path, "the text is empty")

@@ -1,7 +1,7 @@
 """Tokens of text files and of the .bin files that nanoGPT and llm.c write, read in pieces."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ from poslab.errors import SettingError, first_line
 from poslab.processors import available
 
 _PIECE = 1 << 20  # characters, or tokens, at a time
-_DOCUMENTS = 1024  # at a time
+_DOCUMENTS, _CHARACTERS = 1024, 8 << 20  # at a time, whichever comes first
 
 # Where every tiktoken pattern starts a new word, so that tokenising the text before and after separately gives the same
 # tokens as tokenising it whole: between a letter or digit and a space or line end, and after a single line end (unless
@@ -40,12 +40,8 @@ def read_text(path: str, file: Path, binary: bool) -> Iterator[str]:
 
     Raises SettingError for what is no text.
     """
-    library = _LIBRARIES.get(compression_of(file))
-    errors = "surrogateescape" if binary else "strict"
-    encoding = "utf-8" if binary else "utf-8-sig"  # which drops a byte order mark
     try:
-        opener = import_module(library).open if library else open
-        with opener(file, "rt", encoding=encoding, errors=errors, newline="") as opened:  # line ends stay as they are
+        with open_text(file, binary) as opened:
             while block := opened.read(_PIECE):
                 if "\0" in block and not binary:
                     raise SettingError("path", path, _packed(file) or f"{file} is not a text, it contains null bytes")
@@ -58,6 +54,18 @@ def read_text(path: str, file: Path, binary: bool) -> Iterator[str]:
     except Exception as error:  # each compression has errors of its own
         reason = getattr(error, "strerror", None) or first_line(error)
         raise SettingError("path", path, f"{file} can't be read: {reason}") from error
+
+
+def open_text(file: Path, binary: bool = False) -> Any:
+    """Open a text, unpacked, whose line ends stay as they are; lines end at "\\n" alone.
+
+    binary: each byte that is no UTF-8 is a character; else a byte order mark is dropped.
+    """
+    library = _LIBRARIES.get(compression_of(file))
+    opener = import_module(library).open if library else open
+    if binary:
+        return opener(file, "rt", encoding="utf-8", errors="surrogateescape", newline="\n")
+    return opener(file, "rt", encoding="utf-8-sig", newline="\n")
 
 
 _MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zst", b"PK\3\4": "zip"}
@@ -109,14 +117,31 @@ def text_pieces(path: str, files: Sequence[Path], tokenizer: Encoding, start: in
     with tqdm(total=stop - start, desc="tokenising", unit_scale=True, leave=False, disable=None, delay=1) as bar:
         of_text = pieces()
         while batch := list(islice(of_text, 4 * available())):
-            yield from _encoded(tokenizer, *zip(*batch, strict=True))
+            yield _encoded(tokenizer, *zip(*batch, strict=True))
             bar.update(sum(len(text) for text, _ in batch))
 
 
-def _encoded(tokenizer: Encoding, texts: Sequence[str], document_ends: Sequence[bool]) -> Iterator[Encoded]:
-    for tokens, ends in zip(encode_batch(tokenizer, texts), document_ends, strict=True):
-        tokens = np.concatenate([tokens, end_token(tokenizer)]) if ends else tokens
-        yield Encoded(tokens, np.array([len(tokens)] if ends else [], np.int64))
+def _encoded(tokenizer: Encoding, texts: Sequence[str], document_ends: Sequence[bool]) -> Encoded:
+    """Return the tokens of texts that follow each other, with the end-of-text token after those that end a document."""
+    ending, tokens = end_token(tokenizer), []
+    for of_text, is_end in zip(encode_batch(tokenizer, texts), document_ends, strict=True):
+        tokens.append(np.concatenate([of_text, ending]) if is_end else of_text)
+    ends = np.cumsum([len(of_text) for of_text in tokens])
+    return Encoded(np.concatenate(tokens), ends[np.array(document_ends)])
+
+
+def encoded_documents(documents: Iterable[str], tokenizer: Encoding) -> Iterator[Encoded]:
+    """Yield the tokens of documents, each tokenised alone, with the end-of-text token after it."""
+    bar = tqdm(documents, desc="tokenising", unit=" documents", leave=False, disable=None, delay=1)
+    batch, characters = list[str](), 0
+    for document in bar:
+        batch.append(document)
+        characters += len(document)
+        if len(batch) == _DOCUMENTS or characters > _CHARACTERS:
+            yield _encoded(tokenizer, batch, [True] * len(batch))
+            batch, characters = [], 0
+    if batch:
+        yield _encoded(tokenizer, batch, [True] * len(batch))
 
 
 def separated_documents(path: str, files: Sequence[Path], tokenizer: Encoding, separator: str) -> Iterator[Encoded]:
@@ -132,9 +157,7 @@ def separated_documents(path: str, files: Sequence[Path], tokenizer: Encoding, s
                     yield document.removeprefix("\r").removeprefix("\n")
             yield rest.removeprefix("\r").removeprefix("\n")
 
-    texts = (document for document in documents() if document.strip())
-    while batch := list(islice(texts, _DOCUMENTS)):
-        yield from _encoded(tokenizer, batch, [True] * len(batch))
+    return encoded_documents((document for document in documents() if document.strip()), tokenizer)
 
 
 # Token ids that other trainers wrote

@@ -10,8 +10,9 @@ fraction of the time, most of which goes into the head. Losses of two vocabulari
 import os
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 from unittest.mock import patch
 
@@ -84,10 +85,9 @@ def encode(tokenizer: Encoding, text: str) -> Array:
 
 def encode_batch(tokenizer: Encoding, texts: Sequence[str]) -> list[Array]:
     """Return the tokens of each text, uint32 (N,), computed on all processors by tiktoken's encodings."""
-    if isinstance(tokenizer, tiktoken.Encoding):
-        encoded = tokenizer.encode_ordinary_batch([*texts], num_threads=available())
-        return [np.array(tokens, np.uint32) for tokens in encoded]
-    return [encode(tokenizer, text) for text in texts]
+    threads = available() if isinstance(tokenizer, tiktoken.Encoding) else 1
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(partial(encode, tokenizer), texts))
 
 
 def end_token(tokenizer: Encoding) -> Array:

@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from poslab.config.files import EXPORTED, appearing_whole
+from poslab.config.files import EXPORTED, appearing_whole, refuse_lfs_pointer
 from poslab.config.train import TrainConfig
 from poslab.data.tokenizer import AnyVocabulary, Symbols
 from poslab.errors import lacks_memory
@@ -63,6 +63,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     A lack of memory, which says nothing of the file, is raised as it is.
     """
     try:
+        refuse_lfs_pointer(path)
         if path.name == EXPORTED and (saved := _read_saved(path)):
             return saved
         if path.suffix == SAFETENSORS:

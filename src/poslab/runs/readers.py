@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from poslab.config.files import refuse_lfs_pointer
 from poslab.errors import first_line
 
 _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where there is one, is ten times as fast
@@ -15,6 +16,7 @@ _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where th
 def read_mapping(file: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
     """Return the mapping in a file. Raises ValueError with a one-line reason if there is none."""
     try:
+        refuse_lfs_pointer(file)
         content = parse(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ValueError(f"unfinished: it has no {file.name}") from error
