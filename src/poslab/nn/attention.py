@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from poslab.attention import BACKENDS, PositionIds, SchemeLayer
 from poslab.errors import SettingError, require_one_of
 from poslab.nn.position import Position
+from poslab.processors import in_transform
 
 
 class Attention(nn.Module):
@@ -39,27 +40,34 @@ class Attention(nn.Module):
         positions: Tensor | None = None,
         offset: int | None = None,
         mask: Tensor | None = None,
+        window: int | None = None,
         layer: int = 0,
     ) -> Tensor:
         """Return attention of q (B, H, Tq, Dh) over k and v (B, Hkv, Tk, Dh), (B, H, Tq, Dh) in q's dtype.
 
         q, k, v: of the projections; what `needs` says comes before is the model's part. With a cache, k and v are those
         of the whole text so far, and q those of its last tokens. offset: which key the first query stands at, where
-        the keys go on behind the queries, as in a cache of fixed size; None: Tk - Tq. x: (B, Tk, D), what the
+        the keys go on behind the queries, as in a cache of fixed size; None: Tk - Tq, less the keys at the end that are
+        zeros in all texts, as free places of a cache are (a compiled graph doesn't look). x: (B, Tk, D), what the
         projections were made of, for schemes that read it or have mixed it. positions: (Tk,) or (B, Tk), of the keys;
         None: 0, 1, 2, ...
 
         mask: (B, N), the `attention_mask` of transformers: 0 for padding, before or after a row's text, 1 for the text.
-        It has no columns for free places of a cache, so that N less Tq is the offset. By default positions then count
-        from a row's first token. Outputs of padding mean nothing.
+        N is the number of tokens so far: of fewer keys, as a cache that slides keeps, these are the last, and of more
+        the first, before free places. By default positions then count from a row's first token. Outputs of padding mean
+        nothing. window: a query sees at most so many keys, its own included; None: all, or those of the scheme.
 
         Raises SettingError for another layout, a missing x, positions that the scheme doesn't know, and another mask.
         """
         position, scheme, shape = self.position, self.position.scheme, self.position.shape
         position.check_layout(q, k, v)
+        dropped = 0  # tokens that a cache has no keys of any more
         if mask is not None:
             _check_mask(mask, q, k, offset, shape.causal)
-            offset = mask.shape[1] - q.shape[-2]
+            dropped = max(0, mask.shape[1] - k.shape[-2])
+            offset = mask.shape[1] - dropped - q.shape[-2]
+        elif offset is None and shape.causal:
+            offset = _filled(k, v, q.shape[-2]) - q.shape[-2]
         if x is None and scheme.overrides("mix"):
             problem = "mixes what enters attention: give x (B, T, D), what Position.mix returned"
             raise SettingError("x", None, f"{type(scheme).__name__} {problem}")
@@ -79,30 +87,45 @@ class Attention(nn.Module):
         first_key = None if mask is None or not mask.numel() else mask.int().argmax(1)  # (B,), of each row's text
         if first_key is not None and not torch.compiler.is_compiling() and not first_key.any():
             first_key = None  # because kernels are faster where all rows see all keys
-        ids: PositionIds = position.position_ids(positions, k, 0, "positions")
+        ids: PositionIds = position.position_ids(positions, k, dropped, "positions")
         if first_key is not None and positions is None:
             ids = PositionIds((ids.positions - first_key[:, None]).clamp(min=0))
+        if first_key is not None and dropped:
+            first_key = (first_key - dropped).clamp(min=0)
         tables = position.own_tables
         terms = scheme.relative(tables, shape, layer, ids.distances(shape.causal))
         made = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), ids.last(queries), ids)
         hooked_q, k, token_state = made.apply_hooks(q, k, x)
         settings: dict[str, Any] = {"dropout_p": self.dropout if self.training else 0.0, "backend": self.backend}
-        return made.attend(hooked_q, k, v, token_state, first_key=first_key, **settings).to(q.dtype)
+        settings |= {"first_key": first_key, "window": window}
+        return made.attend(hooked_q, k, v, token_state, **settings).to(q.dtype)
+
+
+def _filled(k: Tensor, v: Tensor, queries: int) -> int:
+    """Return how many keys there are before the free places of a cache of fixed size, which are zeros."""
+    keys = k.shape[-2]
+    if torch.compiler.is_compiling() or in_transform() or queries >= keys or k[:, :, -1].any() or v[:, :, -1].any():
+        return keys
+    used = (k != 0).any(-1) | (v != 0).any(-1)  # (B, Hkv, Tk)
+    last = used.any(0).any(0).nonzero()
+    return max(queries, int(last[-1]) + 1) if len(last) else keys
 
 
 def _check_mask(mask: Tensor, q: Tensor, k: Tensor, offset: int | None, causal: bool) -> None:
     """Raise SettingError for a mask that can't be obeyed."""
     shape, most = list(mask.shape), k.shape[-2]
-    if len(shape) != 2 or shape[0] != len(q) or not q.shape[-2] <= shape[1] <= most:
-        raise SettingError("mask", shape, f"must be (B, N) with B={len(q)}, for the {most} keys or the first N of them")
-    if offset not in (None, shape[1] - q.shape[-2]):
-        raise SettingError("offset", offset, f"must be {shape[1] - q.shape[-2]}, which the mask says")
+    if len(shape) != 2 or shape[0] != len(q) or shape[1] < q.shape[-2]:
+        problem = f"must be (B, N) with B={len(q)}, for all tokens so far, the {q.shape[-2]} queries included"
+        raise SettingError("mask", shape, problem)
+    if offset not in (None, min(shape[1], most) - q.shape[-2]):
+        raise SettingError("offset", offset, f"must be {min(shape[1], most) - q.shape[-2]}, which the mask says")
     if torch.compiler.is_compiling() or not mask.numel():
         return  # because a look at the numbers breaks the graph
     text = mask.bool()
     begins = text & ~text.roll(1, 1)
     begins[:, 0] = text[:, 0]
-    if not (begins.sum(1) == 1).all() or not (text == mask).all():
+    # Of a row that is padded longer than what has been read of it, there is no text yet.
+    if (begins.sum(1) > 1).any() or not text.any() or not (text == mask).all():
         raise SettingError("mask", shape, "must be, in each row, ones for one text, and zeros before and after it")
     if not causal and not text[:, -1].all():
         raise SettingError("mask", shape, "has padding after a text, which this model sees: put it before the text")

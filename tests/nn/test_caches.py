@@ -1,0 +1,158 @@
+"""Attention in GPT-2 and Llama of transformers: with each of its caches what it writes without, alone and padded."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from common import SOUND, make_scheme, moved, python_in
+from torch import Tensor, nn
+
+from poslab.nn import Attention, Position, T5Bias, text_mask
+from poslab.positions import PositionScheme
+from poslab.positions.layers import Entry, Layers
+
+transformers = pytest.importorskip("transformers")
+
+V, D, H, L, WINDOW = 50, 32, 4, 2, 7
+NEW = 9  # tokens
+ATTENTION_ALONE = [name for name in SOUND if not any(map(make_scheme(name).overrides, ("token_state", "mix")))]
+SIZES = {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": 0, "attn_implementation": "attend"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered() -> None:
+    """Register attention as the page does."""
+    (block,) = (block for block in python_in("src/poslab/nn/README.md") if "AttentionInterface.register" in block)
+    exec(block, {})
+
+
+class NoRotation(nn.Module):
+    """Rotary embedding of Llama that turns nothing."""
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        size = *position_ids.shape, D // H
+        return x.new_ones(size), x.new_zeros(size)
+
+
+def gpt2(scheme: PositionScheme) -> Any:
+    config = transformers.GPT2Config(vocab_size=V, n_positions=64, n_embd=D, n_layer=L, n_head=H, **SIZES)
+    model = transformers.GPT2LMHeadModel(config)
+    nn.init.zeros_(model.transformer.wpe.weight).requires_grad_(False)
+    return with_scheme(model, [block.attn for block in model.transformer.h], scheme)
+
+
+def llama(scheme: PositionScheme) -> Any:
+    sizes = {"vocab_size": V, "hidden_size": D, "intermediate_size": 48, "num_hidden_layers": L}
+    heads = {"num_attention_heads": H, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **heads, **SIZES))
+    model.model.rotary_emb = NoRotation()
+    return with_scheme(model, [layer.self_attn for layer in model.model.layers], scheme)
+
+
+def with_scheme(model: Any, attentions: list[Any], scheme: PositionScheme) -> Any:
+    wpe = dict(model.named_parameters()).get("transformer.wpe.weight")
+    moved(model, 0.15)
+    if wpe is not None:
+        nn.init.zeros_(wpe)
+    for layer, attention in enumerate(attentions):
+        position = moved(Position(scheme, heads=H, head_dim=D // H, layers=L, context_length=64), 0.3)
+        attention.attend = OfLayer(position, layer)
+    return model.eval()
+
+
+class OfLayer(Attention):
+    """Attention of one layer of a pattern over layers."""
+
+    def __init__(self, position: Position, layer: int) -> None:
+        super().__init__(position)
+        self.number = layer
+
+    def forward(self, *qkv: Tensor, **settings: Any) -> Tensor:
+        return super().forward(*qkv, **settings, layer=self.number)
+
+
+def written(model: Any, tokens: Tensor, mask: Tensor | None = None, **cache: Any) -> Tensor:
+    """Return the logits of each new token, (NEW, B, V)."""
+    how: dict[str, Any] = {"max_new_tokens": NEW, "do_sample": False, "return_dict_in_generate": True}
+    how |= {"output_logits": True} | ({} if mask is None else {"attention_mask": mask})
+    return torch.stack(model.generate(tokens, **how, **cache).logits)
+
+
+def close(found: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(found, expected, rtol=0, atol=2e-4)
+
+
+def sliding(model: Any, kinds: list[str]) -> tuple[Any, Any]:
+    """Return caches, one that grows and one of fixed size, whose layers keep so much as their kinds say."""
+    config = copy.deepcopy(model.config)
+    config.layer_types, config.sliding_window = kinds, WINDOW
+    return transformers.DynamicCache(config=config), transformers.StaticCache(config=config, max_cache_len=30)
+
+
+@pytest.mark.parametrize("make", [gpt2, llama])
+@pytest.mark.parametrize("name", ATTENTION_ALONE)
+def test_a_cache_of_all_keys(name: str, make: Any) -> None:
+    model, tokens = make(make_scheme(name)), torch.randint(1, V, (2, 11))
+    mask = torch.ones_like(tokens)
+    mask[1, :4] = 0
+    texts = [tokens[:1], tokens[1:, 4:]]
+    alone = [written(model, text, use_cache=False) for text in texts]
+    assert close(written(model, tokens, mask, use_cache=False), torch.cat(alone, 1))
+    static = {"cache_implementation": "static"}
+    for cache in ({}, static, static | {"max_cache_len": 30}, static | {"prefill_chunk_size": 4}):
+        assert close(written(model, tokens, mask, **cache), torch.cat(alone, 1)), cache
+        assert close(written(model, texts[0], **cache), alone[0]), cache
+        assert close(written(model, texts[0], mask[:1], **cache), alone[0]), cache
+
+
+@pytest.mark.parametrize("make", [gpt2, llama])
+@pytest.mark.parametrize("name", ["t5", "alibi", "rope", "shaw", "kerple", "fire", "sink"])
+@pytest.mark.parametrize("windows", [(WINDOW, WINDOW), (WINDOW, None), (None, WINDOW)])
+def test_a_cache_that_slides(name: str, windows: tuple[int | None, ...], make: Any) -> None:
+    """In all layers, or in some, whose scheme has that window."""
+    scheme = Layers(layers=tuple(Entry(make_scheme(name), window) for window in windows))
+    model, tokens = make(scheme), torch.randint(1, V, (2, 11))
+    kinds = ["full_attention" if window is None else "sliding_attention" for window in windows]
+    mask = torch.ones_like(tokens)
+    mask[1, :4] = 0
+    texts = [tokens[:1], tokens[1:, 4:]]
+    alone = [written(model, text, use_cache=False) for text in texts]
+    for number in (0, 1):
+        assert close(written(model, texts[0], cache=sliding(model, kinds)[number]), alone[0]), number
+        assert close(written(model, tokens, mask, cache=sliding(model, kinds)[number]), torch.cat(alone, 1)), number
+
+
+@pytest.mark.parametrize("name", ["t5", "rope", "fire"])
+def test_free_places_that_no_mask_names(name: str) -> None:
+    """Where attention is registered without `text_mask`: keys at the end that are zeros are none."""
+    model, tokens = gpt2(make_scheme(name)), torch.randint(1, V, (2, 11))
+    expected = written(model, tokens, use_cache=False)
+    transformers.AttentionMaskInterface.register("attend", lambda attention_mask=None, **_: attention_mask)
+    try:
+        assert close(written(model, tokens, cache_implementation="static"), expected)
+    finally:
+        transformers.AttentionMaskInterface.register("attend", text_mask)
+    attention = Attention(T5Bias(heads=H))
+    q, k, v = torch.randn(3, 2, H, 9, 8).unbind()
+    whole = attention(q, k, v)
+    room = torch.zeros(2, H, 4, 8)
+    wider = [torch.cat([y, room], 2) for y in (k, v)]
+    assert close(attention(q[:, :, 5:], *wider), whole[:, :, 5:])
+
+
+def test_a_models_own_window() -> None:
+    """As Mistral's, which gives it to its attention."""
+    sizes = {"vocab_size": V, "hidden_size": D, "intermediate_size": 48, "num_hidden_layers": L, "sliding_window": 5}
+    heads = {"num_attention_heads": H, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    model = transformers.MistralForCausalLM(transformers.MistralConfig(**sizes, **heads, **SIZES))
+    model.model.rotary_emb = NoRotation()
+    with_scheme(model, [layer.self_attn for layer in model.model.layers], make_scheme("alibi"))
+    tokens = torch.randint(1, V, (2, 11))
+    expected = written(model, tokens, use_cache=False)
+    for cache in ({}, {"cache_implementation": "static"}):
+        assert close(written(model, tokens, **cache), expected)
+    with torch.no_grad():
+        seen, changed = model(tokens).logits, model(tokens.index_fill(1, torch.tensor([0]), 3)).logits
+    reach = L * 4 + 1  # of the first token, over two layers
+    assert torch.equal(seen[:, reach:], changed[:, reach:])
