@@ -229,6 +229,27 @@ def test_a_step_is_the_mean_of_its_batches_however_many(tmp_path: Path) -> None:
     assert norms[2][1] == pytest.approx(norms[1][2], rel=1e-6)  # of the third batch alone
 
 
+@pytest.mark.parametrize("same_batch", ["false", "true"])
+def test_a_step_is_the_mean_of_its_windows_however_many_a_batch_has(same_batch: str, tmp_path: Path) -> None:
+    """An epoch has 7 windows: 2 + 2 + 2 + 1, or always the first 2."""
+    norms = {}
+    for size, batches in ((2, 4), (2, 3), (7, 1), (1, 1)):
+        given = (
+            f"data.batch_size={size}",
+            f"trainer.accumulate_grad_batches={batches}",
+            f"data.same_batch={same_batch}",
+        )
+        whole = ("data.stride=700", "trainer.limit_train_batches=null", "model.dropout=0", "trainer.max_epochs=1")
+        folder = tmp_path / f"{size} {batches}"
+        run(folder, *given, *whole, "optim.learning_rate=0", "trainer.log_every_n_steps=1", "seed=2")
+        norms[size, batches] = [event.value for event in events_of(folder).Scalars("train/gradient_norm")]
+    if same_batch == "true":
+        assert norms[2, 4] == pytest.approx(norms[2, 3][1:], rel=1e-6)
+        return
+    assert norms[2, 4] == pytest.approx(norms[7, 1], rel=1e-5)
+    assert norms[2, 3][1] == pytest.approx(norms[1, 1][6], rel=1e-5)
+
+
 @pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
 def test_other_precisions(precision: str, tmp_path: Path) -> None:
     summary = run(tmp_path / "run", f"pos={RICHEST}", f"trainer.precision={precision}")

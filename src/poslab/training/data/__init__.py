@@ -58,6 +58,10 @@ class DataModule(LightningDataModule):
         """Return how many indices of `order` a training batch takes."""
         return 1
 
+    def windows_in(self, batch_index: int) -> int:
+        """Return how many windows, or examples, this process trains on in a batch of an epoch: fewer in the last one."""
+        return min(self.rows_of_order, len(self.order) - batch_index * self.rows_of_order)
+
     @property
     def description(self) -> str:
         """Describe the data in one line."""

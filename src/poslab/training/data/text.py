@@ -86,6 +86,9 @@ class TextDataModule(DataModule):
     def rows_of_order(self) -> int:
         return self.text.batch_size
 
+    def windows_in(self, batch_index: int) -> int:
+        return self.rows_of_order if self.text.same_batch else super().windows_in(batch_index)
+
     @property
     def description(self) -> str:
         *parts, last = (f"{tokens:,} {part}" for part, tokens in self.tokens.items())
