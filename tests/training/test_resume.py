@@ -1,5 +1,6 @@
 """Runs that are cut off anywhere and resume end as those that were not: in weights, figures and logs, to the bit."""
 
+import csv
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import yaml
 from common import ENDLESS, FULL_CAMPAIGN, REPOSITORY, RICHEST, compose_config
 from processes import without_pictures
 from pytorch_lightning import Callback, Trainer
+from pytorch_lightning.loggers import CSVLogger
 from runs_to_compare import runs_by_group
 from runs_to_evaluate import Malicious
 from runs_to_resume import TINY, TINY_TASK, assert_same_run, content_of, logged, resume
@@ -170,6 +172,67 @@ def test_cut_off_between_checkpoints(
     assert ("val_position_error/layer_0" in logged(whole)) == ("evaluation.probes=true" in data)
 
 
+def csv_rows(run: Path) -> list[dict[str, str]]:
+    """Return all that logger=csv wrote, but the times."""
+    rows = []
+    for file in sorted(run.glob("csv/version_*/metrics.csv")):
+        with file.open(newline="") as opened:
+            rows += [
+                {k: v for k, v in row.items() if v and k != "train/tokens_per_s"} for row in csv.DictReader(opened)
+            ]
+    return rows
+
+
+@pytest.mark.parametrize("at", [(1,), (7,), (9, 3), (16,), (21, 2)])
+def test_rows_of_csv_stand_there_once_however_often_a_run_is_cut_off(
+    at: tuple[int, ...], trained: Callable[..., Path], tmp_path: Path
+) -> None:
+    settings = [*TINY, "logger=csv"]
+    save = CSVLogger.log_metrics
+
+    def log_and_save(self: CSVLogger, *given: Any, **named: Any) -> None:
+        """Write each row at once: a run that is killed may have written any of them."""
+        save(self, *given, **named)
+        self.save()
+
+    with mock.patch.object(CSVLogger, "log_metrics", log_and_save):
+        cut_off(at[0], train_in, tmp_path / "cut", *settings)
+        for further in at[1:]:
+            cut_off(further, resume, tmp_path / "cut")
+        resume(tmp_path / "cut")
+    assert csv_rows(tmp_path / "cut") == csv_rows(trained(*settings))
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "setting"),
+    [
+        ("embed_dim: 16", "embed_dim: 32", "model.embed_dim=32"),
+        (" dropout: 0.2", " dropout: 0.5", "model.dropout=0.5"),
+        ("batch_size: 2", "batch_size: 3", "data.batch_size=3"),
+        ("seed: 1\n", "seed: 2\n", "seed=2"),
+        ("learning_rate: 0.001", "learning_rate: 0.01", "optim.learning_rate=0.01"),
+        ("max_positions: null", "max_positions: 64", "pos.max_positions=64"),
+        ("callbacks: {}", "callbacks: {a: {_target_: pytorch_lightning.callbacks.Timer}}", "callbacks.a._target_="),
+    ],
+)
+def test_a_config_edited_between_a_kill_and_the_resume_is_refused(
+    text: str, other: str, setting: str, run_cut_off: Path, tmp_path: Path
+) -> None:
+    cut = shutil.copytree(run_cut_off, tmp_path / "cut")
+    in_config(cut, text, other)
+    before = tree(cut)
+    with pytest.raises(SettingError, match=re.escape(setting)) as refusal:
+        resume(cut)
+    assert refusal.value.option == "resume"
+    assert tree(cut) == before
+
+
+def test_of_an_edited_config_what_may_change_is_taken(run_cut_off: Path, tmp_path: Path) -> None:
+    cut = shutil.copytree(run_cut_off, tmp_path / "cut")
+    in_config(cut, "max_epochs: 2", "max_epochs: 3")
+    assert resume(cut)["steps"] == 15
+
+
 def test_a_run_that_stops_within_accumulated_gradients_loses_nothing_of_its_epoch(tmp_path: Path) -> None:
     """Three steps of two, two and one of five batches."""
     run = tmp_path / "run"
@@ -306,6 +369,7 @@ def last(run: Path) -> Path:
 def in_config(run: Path, text: str, other: str) -> None:
     """Change a text in a run's config.yaml."""
     config = run / "config.yaml"
+    assert text in config.read_text()
     config.write_text(config.read_text().replace(text, other))
 
 

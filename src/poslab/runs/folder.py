@@ -44,6 +44,11 @@ class RunFolder:
         return sorted(self.path.glob("events.out.tfevents.*"))
 
     @property
+    def csv_files(self) -> dict[str, Path]:
+        """Files of Lightning's CSVLogger, by their paths in this folder."""
+        return {str(path.relative_to(self.path)): path for path in sorted(self.path.glob("*/version_*/metrics.csv"))}
+
+    @property
     def finished(self) -> bool:
         return self.summary.exists()
 

@@ -44,8 +44,11 @@ class LanguageModel(LightningModule):
         return loss * self._weight_in_step(batch_index)
 
     def _weight_in_step(self, batch_index: int) -> float:
-        """Return the factor by which a step's gradient is the mean over its windows. Lightning divides each batch's mean
-        by `accumulate_grad_batches`, but an epoch's last step may have fewer batches, and its last batch fewer windows."""
+        """Return the factor by which a step's gradient is the mean over its windows.
+
+        Lightning divides each batch's mean by `accumulate_grad_batches`, but the last step of an epoch may have fewer
+        batches, and the last batch fewer windows.
+        """
         each = self.trainer.accumulate_grad_batches
         first = batch_index - batch_index % each
         batches = range(first, min(first + each, int(self.trainer.num_training_batches)))

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from poslab.config.command_line import command_line
-from poslab.config.fields import Role
+from poslab.config.fields import MAY_CHANGE, Role
 from poslab.config.files import UNFINISHED
-from poslab.config.groups import flat, role_of
+from poslab.config.groups import flat, names, role_of
 from poslab.config.train import PROVENANCE_FIELDS, TrainConfig
 from poslab.errors import RunStopped, SettingError, UserError, as_typed
 from poslab.processes import launched, rank
@@ -25,7 +25,7 @@ from poslab.runs.initial import initial_fields
 from poslab.signals import Interrupted
 from poslab.training.data import DataModule
 from poslab.training.resume_points import has_stopped
-from poslab.training.state import RunState, rewind_events
+from poslab.training.state import RunState, rewind_logs
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -67,7 +67,7 @@ class ResumedRun:
             advice = f"start {self.state.processes}, as by torchrun or trainer.devices={self.state.processes}"
             raise SettingError("resume", self.folder, f"{problem} {data.processes}; {advice}")
         if rank() == 0:
-            rewind_events(self.folder, self.state.events)
+            rewind_logs(self.folder, self.state)
             for file in (self.folder.summary, self.folder.evaluation, self.folder.answers):
                 if file.exists():
                     os.replace(file, file.with_name(f"{file.stem}-step{self.state.step}{file.suffix}"))
@@ -152,6 +152,7 @@ def _from_checkpoint(
 ) -> ResumedRun:
     state, about = RunState.from_checkpoint(content), content["poslab"]
     own = about["config"]
+    _check_not_edited(folder, config, own, state.step)
     given = config.settings.init_from
     if given != own.get("init_from") and initial_fields(given).get("init_sha256") != own.get("init_sha256"):
         raise SettingError("init_from", given, "the run began with other weights")
@@ -163,6 +164,21 @@ def _from_checkpoint(
     provenance = {name: own[name] for name in PROVENANCE_FIELDS if name in own}
     provenance["extended"] = _extended(own, config, state.step)
     return ResumedRun(folder, checkpoint, state, str(about["data_sha256"]), notes, provenance)
+
+
+def _check_not_edited(folder: RunFolder, config: TrainConfig, own: dict[str, Any], step: int) -> None:
+    """Raise SettingError where settings that may not change are others than the run was trained with so far: its
+    config.yaml may have been edited. own: the settings in its checkpoint."""
+    before, now = flat(own), flat(config.plain)
+    fixed = [name for name in before | now if name not in PROVENANCE_FIELDS and role_of(name) not in MAY_CHANGE]
+    # A checkpoint of an earlier version lacks settings that have come since.
+    changed = [name for name in fixed if before.get(name) != now.get(name) and (name in before or name not in names())]
+    if changed:
+        listed = ", ".join(
+            f"{name}={as_typed(now.get(name))} (trained with {as_typed(before.get(name))})" for name in changed
+        )
+        problem = f"{folder.config.name} has other settings than its checkpoint of step {step}: {listed}"
+        raise SettingError("resume", folder, f"{problem}; put them back, or begin a new run with init_from={folder}")
 
 
 def _code_notes(folder: RunFolder, config: TrainConfig, about: dict[str, Any], step: int) -> list[str]:

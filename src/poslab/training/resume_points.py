@@ -24,6 +24,7 @@ from poslab.runs.checkpoint_files import SAFETENSORS, save_weights
 from poslab.runs.folder import RunFolder
 from poslab.signals import Interrupted, StopRequest
 from poslab.training.module import language_model_of
+from poslab.training.state import note_logs
 
 
 class CheckpointFiles(TorchCheckpointIO):
@@ -125,7 +126,7 @@ class ResumePoints(Checkpoint):
         state.processes = trainer.world_size
         state.threads = torch.get_num_threads()
         state.random = random_states()
-        state.events = {path.name: path.stat().st_size for path in self.folder.events}
+        note_logs(self.folder, state)
 
 
 def has_stopped(early_stopping: Mapping[str, Any]) -> bool:

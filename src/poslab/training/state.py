@@ -4,11 +4,13 @@ import math
 import os
 import time
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from poslab.config.files import write_whole
 from poslab.runs.folder import RunFolder
 
 
@@ -55,6 +57,7 @@ class RunState:
     threads: int | None = None  # None: none so far. With another number of them, sums are rounded otherwise
     random: dict[str, Any] = field(default_factory=dict)  # of rank zero's generators
     events: dict[str, int] = field(default_factory=dict)  # bytes of TensorBoard's files, by name
+    csv_rows: dict[str, int] | None = None  # of logger=csv, by the file's path in the run's folder; None: not known
 
     @property
     def tokens_per_s(self) -> float:
@@ -95,11 +98,29 @@ class RunState:
 _CLOCKS = ("clock", "training_clock")
 
 
-def rewind_events(run: RunFolder, sizes: dict[str, int]) -> None:
-    """Cut off what was logged after `sizes`, the state's `events`, were taken: it will be logged again."""
+def note_logs(run: RunFolder, state: RunState) -> None:
+    """Note in the state how much is logged so far."""
+    state.events = {path.name: path.stat().st_size for path in run.events}
+    state.csv_rows = {name: len(_lines(path)) - 1 for name, path in run.csv_files.items()}
+
+
+def rewind_logs(run: RunFolder, state: RunState) -> None:
+    """Cut off what was logged after the state was saved: it will be logged again."""
     for path in run.events:
-        size = sizes.get(path.name)
+        size = state.events.get(path.name)
         if size is None or path.is_symlink():
             path.unlink()
         elif path.stat().st_size > size:
             os.truncate(path, size)
+    # Rows and not bytes, because Lightning writes a file anew when it gets another column.
+    known = state.csv_rows or {}
+    for name, path in run.csv_files.items() if known or not state.step else ():
+        rows = known.get(name)
+        if rows is None or path.is_symlink():
+            path.unlink()
+        else:
+            write_whole(path, b"".join(_lines(path)[: 1 + rows]))
+
+
+def _lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)

@@ -59,7 +59,7 @@ class DataModule(LightningDataModule):
         return 1
 
     def windows_in(self, batch_index: int) -> int:
-        """Return how many windows, or examples, this process trains on in a batch of an epoch: fewer in the last one."""
+        """Return how many windows, or examples, a batch of this process has: in an epoch's last one fewer."""
         return min(self.rows_of_order, len(self.order) - batch_index * self.rows_of_order)
 
     @property
