@@ -2,12 +2,14 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from common import moved, python_in
 from plain_gpt import Config, PlainGPT
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -118,6 +120,41 @@ def test_gpt2_writes_with_a_cache_and_padded_what_it_writes_alone_without(name: 
     tokens, mask = torch.stack(rows, 1)
     written = model.generate(tokens, attention_mask=mask, max_new_tokens=12, **cache, **how)
     assert torch.equal(written[:, 9:], torch.stack(alone))
+
+
+@pytest.mark.parametrize("layers", [2, 12])
+@pytest.mark.parametrize("shared", ["position", "attention", "parameter", "bias"])
+def test_a_shared_table_is_saved_once(shared: str, layers: int, tmp_path: Path) -> None:
+    """By transformers, whichever modules share it, and loaded again, into all of them."""
+
+    def make() -> Any:
+        sizes = {"vocab_size": V, "n_positions": T, "n_embd": D, "n_layer": layers, "n_head": H}
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, attn_implementation="attend"))
+        position = T5Bias(H, D // H)
+        attention = Attention(position)
+        for block in model.transformer.h:
+            block.attn.attend = attention if shared == "attention" else Attention(position)
+            if shared == "parameter":
+                block.attn.attend = Attention(T5Bias(H, D // H))
+                block.attn.attend.position.tables.bias = position.tables.bias
+            if shared == "bias":
+                block.attn.attend = position
+        return model
+
+    model, tokens = make(), torch.randint(V, (2, T))
+    attends = [block.attn.attend for block in model.transformer.h]
+    tables = {id(table) for attend in attends for table in attend.parameters()}
+    assert len(tables) == 1
+    model.save_pretrained(tmp_path)
+    saved = load_file(tmp_path / "model.safetensors")
+    (name,) = (name for name in saved if "tables" in name)
+    table = next(attends[0].parameters())
+    assert torch.equal(saved[name], table)
+    again = make()
+    assert not again.load_state_dict(saved, strict=False).unexpected_keys
+    assert all(torch.equal(next(block.attn.attend.parameters()), table) for block in again.transformer.h)
+    if shared != "bias":
+        assert torch.equal(again.eval()(tokens).logits, model.eval()(tokens).logits)
 
 
 def test_the_page(page: dict[str, Any]) -> None:

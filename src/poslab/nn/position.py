@@ -95,6 +95,11 @@ class Position(nn.Module):
         """Tables by the scheme's names."""
         return dict(self.tables.named_parameters())
 
+    @property
+    def _tied_weights_keys(self) -> dict[str, str]:
+        """Patterns of the names by which transformers saves a table that modules share once, instead of refusing it."""
+        return {rf"tables\.{name}$|\.tables\.{name}$": f"tables.{name}" for name in self.own_tables}
+
     # What any attention takes: a bias by two positions, and rotations
 
     def forward(
