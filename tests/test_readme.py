@@ -1,6 +1,8 @@
 """READMEs and pages: their examples run, their links and paths exist."""
 
+import importlib
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,16 @@ from common import ALIBI, ENDLESS, EXAMPLES, GENERATION, MEASURED, PYTHON, REPOS
 from runs_to_evaluate import make_run
 
 import poslab
+from maintenance.address import current_address
 from poslab import __version__
 from poslab.positions import ModelShape
 from poslab.positions.alibi import ALiBi
 
-FOLDERS = ("configs", "data", "scripts", "src", "tests")
-PAGES = [REPOSITORY / "README.md", *sorted(page for folder in FOLDERS for page in (REPOSITORY / folder).rglob("*.md"))]
+FOLDERS = (".github", "configs", "data", "scripts", "src", "tests")
+PAGES = [
+    *(REPOSITORY / name for name in ("README.md", "CHANGELOG.md")),
+    *sorted(page for folder in FOLDERS for page in (REPOSITORY / folder).rglob("*.md")),
+]
 
 
 def test_python_examples() -> None:
@@ -60,6 +66,14 @@ def test_alibi_is_alibi(heads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert heads != 4 or torch.equal(theirs[:, 9], -9 * torch.tensor([1 / 4, 1 / 16, 1 / 64, 1 / 256]))
 
 
+def test_what_is_stable_exists() -> None:
+    section = (REPOSITORY / "src/poslab/README.md").read_text().partition("## What is stable")[2].partition("\n## ")[0]
+    packages = re.findall(r"`((?:poslab|seedstats)[\w.]*)`", section)
+    assert len(packages) > 4
+    for package in map(importlib.import_module, packages):
+        assert [name for name in package.__all__ if not hasattr(package, name)] == []
+
+
 def test_an_index_of_a_room_names_all_its_files() -> None:
     """Where the head of a package has a line for some of its files, and a file begins such a line."""
     rooms = {init.parent: init.read_text() for init in (REPOSITORY / "src/poslab").rglob("__init__.py")}
@@ -83,7 +97,7 @@ def test_the_table_of_schemes() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_links_and_pictures_exist(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+    for target in re.findall(r"\]\((?!https://)([^)]+)\)", page.read_text()):
         file, _, heading = target.partition("#")
         linked = page.parent / file if file else page
         assert linked.exists(), target
@@ -105,5 +119,26 @@ def test_scripts_that_a_text_tells_to_run_exist() -> None:
 
 
 def test_what_is_cited_is_this_version() -> None:
-    cited = yaml.safe_load((REPOSITORY / ".github/CITATION.cff").read_text())
+    cited = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
     assert (cited["title"], cited["version"]) == ("poslab", __version__)
+    released = f"## {cited['version']} ({cited['date-released']})\n"
+    assert released in (REPOSITORY / "CHANGELOG.md").read_text()
+
+
+def test_all_addresses_are_that_of_the_project() -> None:
+    """What scripts/maintenance/address.py sets in one go."""
+    address = current_address()
+    files = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    naming = {}
+    for file in map(Path, files.splitlines()):
+        if (REPOSITORY / file).suffix in {".md", ".toml", ".cff", ".ipynb", ".py", ".yml", ".yaml"}:
+            text = (REPOSITORY / file).read_text(encoding="utf-8")
+            if found := re.findall(r"github(?:\.com)?/([\w.-]+/poslab)\b", text):
+                naming[file.as_posix()] = {*found}
+    assert [file for file, addresses in naming.items() if addresses != {address}] == []
+    expected = {"CITATION.cff", "README.md", "pyproject.toml", "scripts/notebooks/first_look.ipynb"}
+    assert expected | {"src/seedstats/pyproject.toml"} <= set(naming)
+
+
+def test_seedstats_has_the_licence_of_the_whole() -> None:
+    assert (REPOSITORY / "src/seedstats/LICENSE").read_text() == (REPOSITORY / "LICENSE").read_text()

@@ -1,7 +1,9 @@
 """The program `poslab`: its commands, which are those of scripts/, and how messages name them."""
 
 import os
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,11 @@ from common import REPOSITORY, SMOKE, RunScript, assert_refused
 from poslab import __version__
 from poslab.commands.cli import COMMANDS, main
 from poslab.config.command_line import argv_of, command_line
+from poslab.config.files import CONFIGS
 
+# Commands that are no scripts, and those that are.
+WITHOUT_SETTINGS = ("list", "info", "version")
+SCRIPTS = [name for name in COMMANDS if name not in WITHOUT_SETTINGS]
 Called = Callable[..., tuple[int, str, str]]
 
 
@@ -26,8 +32,8 @@ def program(run_main: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_commands_are_the_scripts() -> None:
     scripts = {path.stem for path in (REPOSITORY / "scripts").glob("*.py")}
-    others = {"benchmark", "exercises", "pictures", "study"}  # which need a checkout
-    assert scripts - others == set(COMMANDS)
+    others = {"benchmark", "exercises", "pictures", "simulate", "study"}  # which need a checkout
+    assert scripts - others == {*SCRIPTS}
 
 
 def test_lists_its_commands_and_says_its_version(program: Called) -> None:
@@ -35,8 +41,42 @@ def test_lists_its_commands_and_says_its_version(program: Called) -> None:
     assert (code, complaints) == (0, "")
     assert all(f"  poslab {name} " in text for name in COMMANDS)
     assert program("--help") == program("-h") == (0, text, "")
-    for typed in (["--version"], ["train", "--version"], ["compare", "--version"]):
+    for typed in (["--version"], ["version"], ["train", "--version"], ["compare", "--version"]):
         assert program(*typed) == (0, f"poslab {__version__}\n", "")
+
+
+def test_lists_every_option_once_in_a_line(program: Called) -> None:
+    code, text, complaints = program("list")
+    assert (code, complaints) == (0, "")
+    groups = ("pos", "data", "model", "experiment")
+    for group in groups:
+        pattern = "**/*.yaml" if group == "experiment" else "*.yaml"
+        options = [file.relative_to(CONFIGS / group).with_suffix("") for file in (CONFIGS / group).glob(pattern)]
+        for option in options:
+            assert len(re.findall(rf"^  {group}={option.as_posix()} +\S", text, flags=re.MULTILINE)) == 1
+    tasks = program("list", "tasks")[1]
+    assert "data=recall " in tasks
+    assert "data=verdict " not in tasks
+    assert "pos=" not in tasks
+
+
+@pytest.mark.parametrize("typed", ["list scemes", "info now", "version 2"])
+def test_commands_without_settings_refuse_what_they_do_not_take(typed: str, program: Called) -> None:
+    assert_refused(program(*typed.split()), f"{typed.split()[1]}: ")
+
+
+def test_commands_without_settings_have_help(program: Called) -> None:
+    for name in WITHOUT_SETTINGS:
+        code, text, complaints = program(name, "--help")
+        assert (code, bool(text), complaints) == (0, True, "")
+
+
+@pytest.mark.slow
+def test_the_module_is_the_program(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "poslab", "version"]
+    assert subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True).stdout == (
+        f"poslab {__version__}\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,12 +95,12 @@ def test_threads_wait_shortly_unless_the_user_says_how(
 
 
 def test_what_is_no_command(program: Called) -> None:
-    assert_refused(program("trian", "pos=t5"), "trian: unknown command; did you mean train? valid: train, compare")
+    assert_refused(program("trian", "pos=t5"), "trian: unknown command; did you mean train?")
     lost = "error: seed=2: a command comes first, as in poslab train seed=2 'sample.prompt=I had'\n"
     assert program("seed=2", "sample.prompt=I had") == (2, "", lost)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_help_is_that_of_the_script(name: str, program: Called, run_script: RunScript) -> None:
     code, text, complaints = program(name, "--help")
     assert (code, complaints) == (0, "")

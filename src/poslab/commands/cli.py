@@ -46,6 +46,20 @@ def plain_command(name: str, schema: type[Schema], work: Callable[[Schema, str],
     return Command(str(schema.__doc__).partition("\n")[0], run)
 
 
+def bare_command(purpose: str, work: Callable[[], None]) -> Command:
+    """Make a command that takes no settings."""
+
+    def run(arguments: list[str]) -> None:
+        if {"-h", "--help"} & set(arguments):
+            print(purpose)
+        elif arguments:
+            raise UserError(f"{arguments[0]}: this command takes nothing after its name")
+        else:
+            work()
+
+    return Command(purpose, run)
+
+
 COMMANDS = {
     "train": Command(
         "Train a GPT-style transformer with any positional encoding, or with -m a sweep of them.",
@@ -57,6 +71,13 @@ COMMANDS = {
     "generate": plain_command("generate", scripts.GenerateConfig, _imported_later("generate", "run_generation")),
     "export": plain_command("export", scripts.ExportConfig, _imported_later("export", "run_export")),
     "check": plain_command("check", scripts.CheckConfig, _imported_later("check", "run_check")),
+    "list": Command(
+        "List the schemes, tasks, texts, models and experiments there are.", _imported_later("list", "run_list")
+    ),
+    "info": bare_command(
+        "Show versions, devices and attention backends on this machine.", _imported_later("info", "print_info", 0)
+    ),
+    "version": bare_command("Show the version.", lambda: print(f"{NAME} {poslab.__version__}")),
 }
 
 
@@ -82,7 +103,7 @@ def _run(arguments: list[str]) -> None:
         print("", *commands, "", sep="\n")
         print(f"{NAME} COMMAND --help shows what each takes, {NAME} --version the version.")
     elif "--version" in arguments:
-        print(f"{NAME} {poslab.__version__}")
+        COMMANDS["version"].run([])
     elif name in COMMANDS:
         COMMANDS[name].run(rest)
     elif "=" in name:

@@ -22,7 +22,7 @@ def options_text(groups: Mapping[str, Iterable[str]], choices: Mapping[str, Any]
     for group, options in groups.items():
         chosen = re.findall(r"[^\[\]', ]+", str(choices.get(group)))  # of several, as their list is written
         about = {f"{'*' if name in chosen else ' '} {group}={name}": _files(roots, group, name) for name in options}
-        blocks.append(_columns({line: _first_sentence(files[0]) for line, files in about.items()}))
+        blocks.append(_columns({line: first_sentence(files[0]) for line, files in about.items()}))
     return "\n\n".join(blocks)
 
 
@@ -66,7 +66,7 @@ def _head(file: Path) -> list[str]:
     return [line.removeprefix("#").strip() for line in lines[:count]]
 
 
-def _first_sentence(file: Path) -> str:
+def first_sentence(file: Path) -> str:
     """Return the first sentence of a yaml's head; after a short question the next one, which says what is done."""
     head = " ".join(line for line in _head(file) if not line.startswith("@package"))
     first, *others = re.split(r"(?<=[.?!]) (?=[A-Z(])", head)
