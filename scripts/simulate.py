@@ -5,9 +5,9 @@ python scripts/simulate.py [TABLE ...]       by default all: about an hour on on
 
 import sys
 
-from simulations import claims, estimates
+from simulations import best, claims, estimates
 
-TABLES = claims.TABLES | estimates.TABLES
+TABLES = claims.TABLES | estimates.TABLES | best.TABLES
 
 if __name__ == "__main__":
     names = sys.argv[1:] or list(TABLES)

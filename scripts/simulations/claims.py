@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from seedstats import compare
-from seedstats.answers import best_groups
 from seedstats.statistics.counts import TwoCounts
 from seedstats.statistics.families import one_family
 from seedstats.statistics.paired import Difference, paired
@@ -372,8 +371,7 @@ def false_claims_of_grids(draw: Draw, settings: Sequence[int], seeds: int, count
         one = found["results"]
         of_settings = (effect.difference for effect in one.setting_effects)
         claimed += any(d.significant for d in (*one.differences.values(), *of_settings))
-        best = best_groups(one)
-        left_out += best is not None and len(best.members) < len(settings)
+        left_out += one.best is not None and len(one.best.members) < len(settings)
     return claimed / count, left_out / count
 
 
@@ -387,15 +385,15 @@ def table(name: str, head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Non
     """Write a table of the page as NAME.csv, proportions as per cent; print each row once it is computed."""
     written = [list(head)]
     for row in rows:
-        written.append([_text(cell) for cell in row])
+        written.append([cell_text(cell) for cell in row])
         print(name, *written[-1], sep=" | ", flush=True)
     with (FOLDER / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows(written)
 
 
-def _text(cell: Cell) -> str:
+def cell_text(cell: Cell) -> str:
     if isinstance(cell, tuple):
-        return " / ".join(map(_text, cell))
+        return " / ".join(map(cell_text, cell))
     return cell if isinstance(cell, str) else f"{100 * cell:.1f}"
 
 

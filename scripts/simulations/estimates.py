@@ -9,8 +9,7 @@ from itertools import product
 import numpy as np
 from scipy import special, stats
 
-from seedstats.statistics.best import best_set, rank_intervals
-from seedstats.statistics.best import shown as claimed
+from seedstats.statistics.best import rank_intervals
 from seedstats.statistics.counts import TwoCounts
 from seedstats.statistics.families import holm, one_family
 from seedstats.statistics.paired import Difference, paired
@@ -131,7 +130,7 @@ def _is_false(d: Difference, said_equal: bool, truth: float) -> bool:
     return (d.significant and (d.mean or 0.0) * truth <= 0) or (said_equal and abs(truth) >= 1)
 
 
-# The best set
+# Ranks
 
 MEANS: dict[str, Callable[[int], Array]] = {
     "all tie": np.zeros,
@@ -139,35 +138,6 @@ MEANS: dict[str, Callable[[int], Array]] = {
     "spaced over 3 sd": lambda k: np.linspace(0, 3, k),
     "one is best by 2 sd": lambda k: 2.0 * (np.arange(k) > 0),
 }
-
-
-def best_kept(world: str, means: str, count: int, k: int, n: int) -> tuple[float, float]:
-    """Return how often the set holds a truly best scheme, the one that is lost most often, and the mean size."""
-    mean = MEANS[means](k)
-    losses = WORLDS[world](np.random.default_rng(5), (count, k, n)) + mean[:, None]
-    return _kept(losses, mean == 0)
-
-
-def best_solver_kept(solve: Sequence[float], count: int, n: int) -> tuple[float, float]:
-    """Return `best_kept` of schemes that solve a task with these probabilities."""
-    chances = np.array(solve)
-    solved = np.random.default_rng(6).uniform(size=(count, len(solve), n)) < chances[:, None]
-    return _kept(solved.astype(float), chances == chances.max(), lower=False, proportion=True)
-
-
-def _kept(figures: Array, best: Array, **kind: bool) -> tuple[float, float]:
-    """Return `best_kept` of figures (sweeps, schemes, seeds), beside the claims of a page against the first scheme.
-
-    best: which of the schemes are (schemes,).
-    """
-    kept = np.zeros(len(best))
-    for sweep in figures.tolist():
-        groups = {str(scheme): dict(enumerate(of)) for scheme, of in enumerate(sweep)}
-        pairs = {(name, "0"): (groups[name], groups["0"]) for name in groups if name != "0"}
-        (page,) = one_family([paired(pairs, proportion=kind.get("proportion", False))])
-        members = best_set(groups, claimed(page, lower=kind.get("lower", True)), **kind).members
-        kept[[int(name) for name in members]] += 1
-    return float(kept[best].min() / len(figures)), float(kept.sum() / len(figures))
 
 
 def ranks_hold(world: str, means: str, count: int, k: int, n: int) -> float:
@@ -242,35 +212,6 @@ def of_equality(count: int = 4000) -> None:
     )
 
 
-def of_best(count: int = 4000) -> None:
-    table(
-        "best",
-        ["schemes, seeds, truth", *WORLDS],
-        (
-            [
-                f"{k}, {n}, {means}",
-                *(_share_and_size(best_kept(w, means, count // (4 if k < 10 else 40), k, n)) for w in WORLDS),
-            ]
-            for k in (4, 18)
-            for n in SEEDS
-            for means in MEANS
-        ),
-    )
-    solving = {
-        "all 0.5": (0.5,) * 4,
-        "0.95, others 0.05": (0.95, 0.05, 0.05, 0.05),
-        "two 0.9, two 0.1": (0.9, 0.9, 0.1, 0.1),
-    }
-    table(
-        "best_tasks",
-        ["seeds", *solving],
-        (
-            [str(n), *(_share_and_size(best_solver_kept(of, count // 8, n)) for of in solving.values())]
-            for n in (3, 5, 8)
-        ),
-    )
-
-
 def of_ranks(count: int = 4000) -> None:
     table(
         "ranks",
@@ -283,14 +224,9 @@ def of_ranks(count: int = 4000) -> None:
     )
 
 
-def _share_and_size(found: tuple[float, float]) -> str:
-    return f"{100 * found[0]:.1f} / {found[1]:.1f}"
-
-
 TABLES: dict[str, Callable[[], None]] = {
     "plan": of_plans,
     "counts": of_counts,
     "equality": of_equality,
-    "best": of_best,
     "ranks": of_ranks,
 }

@@ -3,32 +3,20 @@
 `finding` has the words for two groups; those on all groups are here.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from seedstats.comparison import Comparison
 from seedstats.effects import confounded, effects_in_words
-from seedstats.finding import (
-    BETTER,
-    AllAlike,
-    Equal,
-    Finding,
-    Shown,
-    capital,
-    counted,
-    ended,
-    finding,
-    missing_seeds,
-)
+from seedstats.finding import Finding, capital, counted, ended, finding, missing_seeds
 from seedstats.groups import Group
 from seedstats.interactions import interactions_in_words
 from seedstats.metric import Metric, per_cent
-from seedstats.statistics.best import BestSet, best_set
-from seedstats.statistics.intervals import CONFIDENCE
+from seedstats.statistics.best import BestSet
 from seedstats.statistics.paired import FEWEST_SEEDS, Difference
 from seedstats.statistics.proportions import at_most
 
 FEW = 5  # findings that stand on a page one by one
+MOST_NAMED, MOST_LISTED = 8, 30  # groups that a sentence names, and a list
 
 
 # The first line
@@ -40,73 +28,88 @@ def headline(one: Comparison) -> str:
     if len(judged) + len(one.planned.lost) < 2:
         seeds = counted(len(judged[0].values))
         return f"Only {judged[0].label} is here ({seeds}): there is nothing to compare it with."
-    best = best_groups(one)
-    if best is None:
-        return f"No answer yet: {ended(_unknown(one))}"
-    gone = [group.label for group in judged if group.diverged]
-    left_out = f" Left out, because seeds diverged: {', '.join(gone)}." if gone else ""
-    at_best = f" Each name is at its best setting by {one.chosen_by}." if one.in_grids else ""
-    single = _single_best if len(best.members) == 1 else _several_best
-    return f"{single(one, best)}{at_best}{left_out}"
+    if one.best is None:
+        return f"No answer yet: {ended(_why_unknown(one))}"
+    answer = _single_best(one, one.best) if len(one.best.members) == 1 else _several_best(one, one.best)
+    at_best = f"Each name is at its best setting by {one.chosen_by}." if one.in_grids else ""
+    return " ".join(filter(None, [answer, at_best, *_left_out(one), _missing(one)]))
 
 
 def _single_best(one: Comparison, best: BestSet) -> str:
-    others = [label for label in best.p_values if label not in best.members]
     first, second = best.members[0], one.baseline
-    if second not in others:  # the next best takes its place, as it is best itself, or seeds of it diverged
-        second = next(group.label for group in one.judged if group.label in others)
-    found = _between(one, first, second)
-    if found is None:
+    if second not in best.left_out:  # the next best takes its place, as it is best itself, or seeds of it diverged
+        second = best.left_out[0]
+    between = _between(one, first, second)
+    if between is None or between.kind != "shown":  # of others than the baseline, which the page does not test
         return f"{first} is best."
-    if not isinstance(found, Shown) or found.word != BETTER:  # because the page tests more than the best set does
-        return f"{first} may be best, but no difference from {second} is shown: {found.numbers}."
-    matters = f"{found.effect or 0:g} {one.metric.short_unit}".rstrip()
-    small = f", but by less than the {matters} that matters" if found.is_small else ""
-    return f"{first} is best{small}: {found.compared}."
+    matters = f"{between.effect or 0:g} {one.metric.short_unit}".rstrip()
+    small = f", but by less than the {matters} that matters" if between.is_small else ""
+    return f"{first} is best{small}: {between.compared}."
 
 
 def _several_best(one: Comparison, best: BestSet) -> str:
-    members, others = best.members, [label for label in best.p_values if label not in best.members]
-    equal = _between(one, *sorted(members, key=lambda of: of == one.baseline)) if len(one.judged) == 2 else None
-    if isinstance(equal, Equal):
-        return str(equal)
-    either = f"{', '.join(members[:-1])} or {members[-1]}"
+    members, others = best.members, best.left_out
+    if len(one.judged) == 2:
+        between = _between(one, *sorted(members, key=lambda label: label == one.baseline))
+        if between is not None and between.kind == "equal":
+            return str(between)
+    either = _listed(members, "or")
     if not others:
         return f"No difference shown: {either} may be best."
     worse = ", ".join(others) if len(others) <= 3 else f"The {len(others)} others"
     return f"The best is {either}. {worse} {'are' if len(others) > 1 else 'is'} not the best."
 
 
-def _unknown(one: Comparison) -> str:
-    """Return why the best isn't known, in words."""
-    planned = one.planned
-    for name in planned.lost:
-        return lost_sentence(name, len(planned.seeds[name]), planned.diverged[name])
+def _listed(labels: Sequence[str], word: str) -> str:
+    """Return labels in a sentence, "a, b or c"; of many the first ones and the number of others."""
+    if len(labels) > MOST_NAMED:
+        others = "one of " * (word == "or") + f"{len(labels) - FEW} others"
+        return f"{', '.join(labels[:FEW])} {word} {others}"
+    return f"{', '.join(labels[:-1])} {word} {labels[-1]}" if len(labels) > 1 else labels[0]
+
+
+def _some(labels: Sequence[str]) -> str:
+    """Return labels as a list; of very many the first ones and the number of others."""
+    return ", ".join(labels) if len(labels) <= MOST_LISTED else _listed(labels, "and")
+
+
+def _left_out(one: Comparison) -> list[str]:
+    """Return a sentence for each reason for which groups have no part in the answer."""
+    judged = [group for group in one.judged if not group.diverged]
+    reasons = {
+        "seeds diverged": [group.label for group in one.judged if group.diverged],
+        f"they have fewer than {FEWEST_SEEDS} seeds": [g.label for g in judged if len(g.values) < FEWEST_SEEDS],
+        "there is no finished run": list(one.planned.lost),
+    }
+    return [f"Left out, because {why}: {_listed(labels, 'and')}." for why, labels in reasons.items() if labels]
+
+
+def _missing(one: Comparison) -> str:
+    """Return which planned seeds the answer lacks, a sentence; "" where none is missing."""
+    missing = {}
     for group in one.judged:
-        missing = sorted(planned.seeds[group.label] - group.values.keys() - set(group.diverged))
-        if missing:
-            return missing_seeds(missing, f"{len(planned.seeds[group.label])} seeds of {group.label}")
+        seeds = sorted(one.planned.seeds[group.label] - group.values.keys() - {*group.diverged})
+        if seeds:
+            missing[group.label] = seeds
+    if not missing:
+        return ""
+    gone = f"seeds of {len(missing)} of {len(one.judged)} groups are missing"
+    if len(missing) == 1:
+        ((label, seeds),) = missing.items()
+        gone = missing_seeds(seeds, f"{len(one.planned.seeds[label])} seeds of {label}")
+    return f"Pairs are compared on the seeds that both have: {gone}."
+
+
+def _why_unknown(one: Comparison) -> str:
+    """Return why the best isn't known, in words."""
+    for name in one.planned.lost:
+        return lost_sentence(name, len(one.planned.seeds[name]), one.planned.diverged[name])
     if len([group for group in one.judged if not group.diverged]) < 2:
         return "runs diverged, and fewer than two groups are left"
     few = {group.label: len(group.values) for group in one.judged if len(group.values) < FEWEST_SEEDS}
     which = " and ".join(few) if len(few) <= 2 else f"{len(few)} of {len(one.judged)} groups"
     counts = " to ".join(map(str, sorted({min(few.values()), max(few.values())})))
     return f"an answer takes {FEWEST_SEEDS} seeds, and {which} {'have' if len(few) > 1 else 'has'} {counts}"
-
-
-def best_groups(one: Comparison) -> BestSet | None:
-    """Return the groups not shown to be worse than any other; None with missing or too few seeds, or one group."""
-    complete = not one.planned.lost and all(
-        group.values.keys() | set(group.diverged) >= one.planned.seeds[group.label] for group in one.judged
-    )
-    values = {group.label: group.values for group in one.judged if not group.diverged}
-    if not complete or len(values) < 2 or min(map(len, values.values())) < FEWEST_SEEDS:
-        return None
-    # A name is judged at the best of its settings, so each of these is a chance to seem better.
-    chances = max(Counter(group.name for group in one.groups).values()) if one.in_grids else 1
-    confidence = 1 - (1 - CONFIDENCE) / one.sections / one.looks / chances
-    kind = {"lower": not one.metric.higher_is_better, "proportion": one.metric.is_proportion}
-    return best_set(values, one.shown, confidence=confidence, **kind)
 
 
 # Findings
@@ -118,7 +121,7 @@ def findings(one: Comparison) -> list[str]:
     effects = [*interactions_in_words(one.interactions), *effects_in_words(one.setting_effects, one.effect)]
     on_groups, judged = on_baseline(one), {group.label for group in one.judged}
     of_judged = {label: found for label, found in on_groups.items() if label in judged}
-    ordered = sorted(of_judged.values(), key=lambda found: not isinstance(found, Shown | Equal))
+    ordered = sorted(of_judged.values(), key=lambda found: found.kind not in ("shown", "equal"))
     texts = [*map(str, ordered), *pair_sentences(one)]
     if len(texts) > FEW or (len(one.chosen) == 1 and len(texts) + len(effects) > FEW):
         pairs = f"Of all {len(one.pairs)} pairs, {len(one.shown)} are shown to differ."
@@ -167,15 +170,15 @@ def summary(findings: Mapping[str, Finding], baseline: str) -> list[str]:
         said = f"no difference from {baseline} is shown"
         if found.difference.significant:
             said = f"{found.word} than {baseline}"
-        elif isinstance(found, Equal):
+        elif found.kind == "equal":
             said = f"equal to {baseline} within {found.effect:g} {found.metric.short_unit}".rstrip()
-        elif isinstance(found, AllAlike) and found.size:
+        elif found.kind == "alike" and found.difference.mean:
             said = f"{found.word} than {baseline} in every seed, too few to claim it"
         lines.setdefault(said, []).append(label)
     order = sorted(lines.items(), key=lambda item: (item[0].startswith("no "), "equal" in item[0]))
-    texts = [f"{capital(said)} ({len(of)} of {len(findings)}): {', '.join(of)}." for said, of in order]
-    incomplete = [label for label, found in findings.items() if not found.difference.outcomes.complete]
-    return texts + ([f"Seeds are missing or diverged: {', '.join(incomplete)}."] if incomplete else [])
+    texts = [f"{capital(said)} ({len(of)} of {len(findings)}): {_some(of)}." for said, of in order]
+    diverged = [label for label, found in findings.items() if found.kind == "diverged"]
+    return texts + ([f"Seeds diverged: {_some(diverged)}."] if diverged else [])
 
 
 # What weakens them
@@ -186,7 +189,9 @@ def caveats(one: Comparison) -> list[str]:
     means, planned = {group.label: group.estimate.mean for group in one.judged}, one.planned
     worse = reference_caveats(means, one.references, one.worse_than, one.metric)
     lost = [lost_sentence(name, len(planned.seeds[name]), planned.diverged[name]) for name in planned.lost]
-    return [*map(ended, (*one.caveats, *worse, *lost, *confounded(one.groups)))]
+    early = "Seeds are missing. To compare again once they are there is a second look: give looks=2 both times"
+    looked = [early] if _missing(one) and one.looks == 1 else []
+    return [*map(ended, (*one.caveats, *worse, *lost, *looked, *confounded(one.groups)))]
 
 
 def reference_caveats(

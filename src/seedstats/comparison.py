@@ -1,6 +1,7 @@
 """Comparison of the groups of a table of results."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,9 +17,10 @@ from seedstats.errors import BadSetting, suggestion
 from seedstats.groups import Group, SeedPlan, groups_of, references_of
 from seedstats.interactions import Interaction, interactions
 from seedstats.metric import Metric, metric_of
-from seedstats.statistics.best import shown
+from seedstats.statistics.best import BestSet, best_set, shown
 from seedstats.statistics.families import one_family, without_claims
-from seedstats.statistics.paired import Difference, paired
+from seedstats.statistics.intervals import CONFIDENCE
+from seedstats.statistics.paired import FEWEST_SEEDS, Difference, paired
 
 Defaults = Mapping[str, Mapping[str, str]]  # by name, the usual values of settings
 
@@ -93,6 +95,25 @@ class Comparison:
     def shown(self) -> list[tuple[str, str]]:
         """Return the tested pairs that are shown to differ, as (better, worse)."""
         return shown(self.tested, lower=not self.metric.higher_is_better)
+
+    @cached_property
+    def best(self) -> BestSet | None:
+        """Return the groups that may be the best, of those whose seeds have not diverged; None unless two of them have
+        FEWEST_SEEDS seeds."""
+        judged = {group.label: group for group in self.judged if not group.diverged}
+        values = {label: group.values for label, group in judged.items() if len(group.values) >= FEWEST_SEEDS}
+        if len(values) < 2:
+            return None
+        # A name is judged at the best of its settings, so each of these is a chance to seem better.
+        chances = max(Counter(group.name for group in self.groups).values()) if self.in_grids else 1
+        return best_set(
+            values,
+            self.shown,
+            None if self.all_pairs else self.baseline,
+            lower=not self.metric.higher_is_better,
+            proportion=self.metric.is_proportion,
+            confidence=1 - (1 - CONFIDENCE) / self.sections / self.looks / chances,
+        )
 
 
 def compare(

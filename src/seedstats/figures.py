@@ -17,6 +17,7 @@ from seedstats.page.looks import looks, printable, wrapped
 from seedstats.statistics.intervals import Interval
 
 Styles = Mapping[str, dict[str, Any]]  # by label, for matplotlib's plot
+MOST_DRAWN = 40  # groups whose rows can still be read
 DOTTED: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1}
 
 
@@ -76,7 +77,8 @@ _ALONE = "Each small mark is a run, and the large mark below is the mean with it
 
 def scores_figure(one: Comparison) -> blocks.Figure:
     """Draw how each group differs from the baseline, and each run as a dot with the group's mean."""
-    groups, metric = one.groups[::-1], one.metric
+    drawn = [group for place, group in enumerate(one.groups) if place < MOST_DRAWN or group.label == one.baseline]
+    groups, metric = drawn[::-1], one.metric
     styles = styles_of((group.label for group in groups), one.baseline)
     failed = {group.label: f"\n{len(group.diverged)} diverged" if group.diverged else "" for group in groups}
     names = [styles[group.label]["label"] + failed[group.label] for group in groups]
@@ -99,12 +101,18 @@ def scores_figure(one: Comparison) -> blocks.Figure:
     by_run.set_xlabel(printable(metric.label))
     if metric.is_proportion:  # at their own scale, seeds that are alike would look far apart
         by_run.set_xlim(-0.03, 1.03)
+    for label, group in zip((compared or [by_run])[0].get_yticklabels(), groups, strict=True):
+        label.set_fontweight("bold" if one.best and group.label in one.best.members else "normal")
     better = "right" if metric.higher_is_better else "left"
     for axes in compared:
         axes.axvline(0, color="black", linewidth=1)
         unit = printable(f", {metric.short_unit}") if metric.short_unit and not metric.is_proportion else ""
         axes.set_xlabel(f"difference from {wrapped(one.baseline)}{unit} (better: {better})")
     caption = _BY_RUN.format(baseline=one.baseline) if several else _ALONE
+    if one.best:
+        caption += " Groups in bold may be the best."
+    if len(drawn) < len(one.groups):
+        caption += f" The {MOST_DRAWN} best groups and the baseline are drawn; the table has all {len(one.groups)}."
     return blocks.Figure("results", "Differences", caption, figure)
 
 

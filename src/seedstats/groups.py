@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -113,6 +114,17 @@ class SeedPlan:
         return sum(len(seeds) > 1 for seeds in self.seeds.values())
 
 
+class _Row(NamedTuple):
+    """What counts of a row of the table."""
+
+    seed: int
+    metric: str
+    length: int | None
+    value: float
+    status: str
+    folder: str
+
+
 def groups_of(rows: pd.DataFrame, metric: Metric) -> tuple[list[Group], SeedPlan]:
     """Return the groups that have a value, in the table's order, and what was planned.
 
@@ -120,30 +132,39 @@ def groups_of(rows: pd.DataFrame, metric: Metric) -> tuple[list[Group], SeedPlan
     """
     rows = rows[rows["status"] != REFERENCE]
     names = settings_of(rows)
-    members = {}
-    for (name, *values), of_group in rows.groupby(["name", *names], sort=False):
-        has = {key: value for key, value in zip(names, values, strict=True) if value != ""}
-        members[name, tuple(has.items())] = of_group
+
+    # Rows of one name and the same settings are a group; an empty setting is none.
+    members: dict[tuple[str, tuple[tuple[str, str], ...]], list[_Row]] = defaultdict(list)
+    lengths = [None if pd.isna(length) else int(length) for length in rows["length"]]
+    columns = rows[["name", "seed", "metric", "value", "status", "folder", *names]].itertuples(index=False, name=None)
+    for length, (name, seed, of_metric, value, status, folder, *settings) in zip(lengths, columns, strict=True):
+        own = tuple((key, text) for key, text in zip(names, settings, strict=True) if text != "")
+        members[name, own].append(_Row(int(seed), of_metric, length, value, status, folder))
+    namesakes: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for name, own in members:
+        namesakes[name].append(dict(own))
+
     directed = rows[rows["better"] != ""]
     signs = dict(zip(directed["metric"], np.where(directed["better"] == "lower", 1, -1).tolist(), strict=True))
     signs |= {metric.name: metric.sign}  # the table may leave the direction to be typed
     groups, seeds, diverged = [], {}, {}
-    for (name, settings), of_group in members.items():
-        label = " ".join([name, *distinguishing(dict(settings), [dict(of) for same, of in members if same == name])])
-        at = of_group["length"].isna() if metric.length is None else of_group["length"] == metric.length
-        planned = of_group["status"] != UNPLANNED
-        compared = of_group[(of_group["metric"] == metric.name) & at & planned]
-        gone = compared.loc[compared["status"] == DIVERGED, "seed"].tolist()
-        seeds[label], diverged[label] = frozenset(compared["seed"]), len(gone)
-        known = _values(of_group)
+    for (name, own), of_group in members.items():
+        label = " ".join([name, *distinguishing(dict(own), namesakes[name])])
+        at = [row for row in of_group if (row.metric, row.length) == (metric.name, metric.length)]
+        compared = [row for row in at if row.status != UNPLANNED]
+        gone = [row.seed for row in compared if row.status == DIVERGED]
+        seeds[label], diverged[label] = frozenset(row.seed for row in compared), len(gone)
+        known: dict[tuple[str, int | None], BySeed] = defaultdict(dict)
+        for row in of_group:
+            if row.status == FINISHED:
+                known[row.metric, row.length][row.seed] = float(row.value)
         if (metric.name, metric.length) in known:
-            finished = compared[compared["status"] == FINISHED]
-            folders = {seed: of for seed, of in zip(finished["seed"], finished["folder"], strict=True) if of}
-            groups.append(Group(label, name, metric, dict(settings), known, signs, gone, folders))
+            folders = {row.seed: row.folder for row in compared if row.status == FINISHED and row.folder}
+            groups.append(Group(label, name, metric, dict(own), dict(known), signs, gone, folders))
     if not groups:
         raise BadTable("no finished run to compare, but for seeds that diverged as well")
-    labels, found = list(seeds), {group.label for group in groups}
-    lost = [label for label in labels if label not in found]
+    labels, with_values = list(seeds), {group.label for group in groups}
+    lost = [label for label in labels if label not in with_values]
     looks = rows.groupby("seed")["look"].min()
     earlier = [int((looks <= look).sum()) for look in range(1, int(looks.max()))]
     return groups, SeedPlan(seeds, diverged, lost, labels[: labels.index(groups[0].label)], earlier)
@@ -161,15 +182,6 @@ def distinguishing(settings: Mapping[str, str], namesakes: Iterable[Mapping[str,
 
     others = list(namesakes)
     return [f"{key}={text}" for key, text in settings.items() if any(differs(key, other) for other in others)]
-
-
-def _values(rows: pd.DataFrame) -> dict[tuple[str, int | None], BySeed]:
-    """Return a group's values by metric and length."""
-    finished = rows[rows["status"] == FINISHED]
-    known: dict[tuple[str, int | None], BySeed] = defaultdict(dict)
-    for metric, length, seed, value in finished[["metric", "length", "seed", "value"]].itertuples(index=False):
-        known[metric, None if pd.isna(length) else int(length)][int(seed)] = float(value)
-    return dict(known)
 
 
 def by_name(groups: Sequence[Group]) -> dict[str, list[Group]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from seedstats.effects import Cell, cell_means, cells_of, factors
-from seedstats.finding import Shown, p_text
+from seedstats.finding import amount, finding, p_text
 from seedstats.groups import BySeed, Group, SeedPlan, by_name
 from seedstats.metric import Metric
 from seedstats.page.blocks import Table
@@ -38,9 +38,9 @@ class Interaction:
     @property
     def sentence(self) -> str:
         """Return the finding, where the interaction is shown."""
-        shown = Shown(self.name, self.baseline, self.difference, self.metric, None)
-        compared = f"With {self.level} instead of {self.other}, {self.name} does {shown.word} against {self.baseline}"
-        return f"{compared}: {shown.amount}."
+        word = finding(self.name, self.baseline, self.difference, self.metric).word
+        compared = f"With {self.level} instead of {self.other}, {self.name} does {word} against {self.baseline}"
+        return f"{compared}: {amount(self.difference, self.metric)}."
 
 
 def interactions(

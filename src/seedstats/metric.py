@@ -1,5 +1,6 @@
 """The metric by which groups are compared: a column of numbers in the table, at one length."""
 
+import math
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -54,22 +55,31 @@ class Metric:
     def at(self, length: int | None) -> "Metric":
         return replace(self, length=length)
 
-    def text(self, value: float | None, sign: str = "") -> str:
-        """Return a value as tables print it."""
-        return "n/a" if value is None else fixed(value, 3 if self.is_proportion else 4, sign)
+    def text(self, value: float | None, sign: str = "", places: int | None = None) -> str:
+        """Return a value as tables print it. places: its decimals, by default 4, of proportions 3."""
+        usual = 3 if self.is_proportion else 4
+        return "n/a" if value is None else fixed(value, usual if places is None else places, sign)
 
-    def interval(self, ends: tuple[float, float] | None, sign: str = "") -> str:
-        return " to ".join(self.text(end, sign) for end in ends) if ends else "n/a"
+    def interval(self, ends: tuple[float, float] | None, sign: str = "", places: int | None = None) -> str:
+        return " to ".join(self.text(end, sign, places) for end in ends) if ends else "n/a"
 
-    def amount(self, value: float, *beside: float) -> str:
-        """Return a value within a sentence, "0.080 nats", with the digits that tell it from the others beside it."""
-        return f"{fixed(value, self.places(value, *beside))} {self.short_unit}".rstrip()
+    def amount(self, value: float) -> str:
+        """Return a value within a sentence, "0.080 nats"."""
+        return f"{fixed(value, self.places(value))} {self.short_unit}".rstrip()
 
-    def places(self, *values: float) -> int:
-        """Return a number of decimals: 3, of proportions 2; more where values would look equal, or 0."""
+    def places(self, *values: float, width: float = 0.0) -> int:
+        """Return a number of decimals within a sentence: 3, of proportions 2; more where values would look equal, or 0.
+        width: of an interval, if there is one; two of its digits are enough."""
         told_apart = {0.0, *values}
         fewest = 2 if self.is_proportion else 3
+        if width >= 1:
+            fewest = min(fewest, decimals(width))
         return next((d for d in range(fewest, 12) if len({round(x, d) for x in told_apart}) == len(told_apart)), 12)
+
+
+def decimals(width: float) -> int:
+    """Return the decimals of numbers known as well as an interval of this width: two of its digits, at most 8."""
+    return min(8, max(0, 1 - math.floor(math.log10(width)))) if width > 0 else 4
 
 
 def per_cent(share: float) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from seedstats import pairs
-from seedstats.answers import all_findings, best_groups, caveats, findings, fine_print, headline
+from seedstats.answers import all_findings, caveats, findings, fine_print, headline
 from seedstats.choosing import choices_table
 from seedstats.comparison import Comparison
 from seedstats.effects import effects_table
@@ -101,8 +101,8 @@ class Section:
                 "Groups whose seeds all have 0 or 1 are compared as counts, by an exact test alone.",
             ]
         tests.append("Groups are equal within a margin if two one-sided tests show it, corrected likewise.")
-        if best_groups(one):
-            tests.append("The groups named in the first line contain the best one in 95 % of cases.")
+        if one.best:
+            tests.append("In 95 % of pages the first line leaves out no group that is truly among the best.")
         margin = one.effect or metric.usual_effect
         matters = f"{margin or 0:g} {metric.short_unit}".rstrip()
         found = f"The difference that matters is {matters}, and effect=NUMBER sets another one."
@@ -118,7 +118,12 @@ class Section:
         ranks = self._ranks
         each = ["", "n", one.metric.title, "95 % interval", "sd"]
         compared = ["difference", "95 % interval, all at once", "p (Holm)"]
-        others = [*(["rank"] if ranks else []), *map(str, self._other_lengths), *self.columns]
+        others = [
+            *(["may be best"] if one.best else []),
+            *(["rank"] if ranks else []),
+            *map(str, self._other_lengths),
+            *self.columns,
+        ]
         columns = [*each, *compared, *others]
         groups = [("each by itself", 4), (f"difference from {one.baseline}", len(compared))]
         groups += [("further", len(others))] if others else []
@@ -152,6 +157,8 @@ class Section:
         else:
             row += [metric.text(d.mean, "+"), Cell(metric.interval(d.interval, "+"), marked=d.interval is not None)]
             row.append("n/a" if d.p_value is None else p_text(d.p_value))
+        if one.best:
+            row.append("yes" if group.label in one.best.members else "no" if group.label in one.best.left_out else "")
         row += [ranks[group.label]] if ranks else []
         row += [metric.text(group.mean(metric.name, length)) for length in self._other_lengths.values()]
         return [*row, *(cells.get(group.label, "n/a") for cells in self.columns.values())]

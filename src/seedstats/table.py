@@ -92,18 +92,24 @@ def _require_one(table: pd.DataFrame, text: pd.DataFrame, name: str) -> None:
 
 def _with_missing(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with a row for each seed that a group lacks and another group on the same data has."""
-    settings = [name for name in table if name not in KNOWN]
-    parts = [table]
     known = table["better"] != ""  # of other metrics, such as times, no seed is missed
     of_runs = table[(known | ~known.any()) & (table["status"] != REFERENCE)]
-    for _, rows in of_runs.groupby(["data", "metric", "length"], sort=False, dropna=False):
-        seeds = set(rows["seed"])
-        for _, group in rows.groupby(["name", *settings], sort=False, dropna=False):
-            missing = sorted(seeds - set(group["seed"]))
-            if missing:
-                own = group.iloc[[0] * len(missing)]
-                parts.append(own.assign(seed=missing, value=np.nan, status=MISSING, caveat="", folder=""))
-    return pd.concat(parts, ignore_index=True) if len(parts) > 1 else table
+    settings = [name for name in table if name not in KNOWN]
+    keys = of_runs[["data", "metric", "length", "name", *settings]].astype(object).fillna("")
+    seeds: dict[tuple[Any, ...], dict[tuple[Any, ...], set[int]]] = {}  # by data, metric and length, then by group
+    first: dict[tuple[Any, ...], Any] = {}  # row of each group
+    for index, key, seed in zip(keys.index, keys.itertuples(index=False, name=None), of_runs["seed"], strict=True):
+        seeds.setdefault(key[:3], {}).setdefault(key, set()).add(seed)
+        first.setdefault(key, index)
+    rows, missing = [], []
+    for of_groups in seeds.values():
+        every = set().union(*of_groups.values())
+        for key, of_group in of_groups.items():
+            for seed in sorted(every - of_group):
+                rows.append(first[key])
+                missing.append(seed)
+    added = table.loc[rows].assign(seed=missing, value=np.nan, status=MISSING, caveat="", folder="")
+    return pd.concat([table, added.astype(table.dtypes)], ignore_index=True) if rows else table
 
 
 def settings_of(table: pd.DataFrame) -> list[str]:

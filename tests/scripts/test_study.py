@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import pytest
 from scipy import stats
 
 from poslab.metric import BEST_VALIDATION_LOSS, LAST_TOKENS_LOSS
-from seedstats.statistics.best import best_set
+from seedstats.statistics.best import best_set, shown
+from seedstats.statistics.families import one_family
+from seedstats.statistics.paired import paired
 from studies import described, figures, hypotheses, tables
 from studies.tables import BEYOND, COUNTED, FOLDER, SCHEMES, TEXTS
 
@@ -218,7 +221,10 @@ def test_the_page_for_who_picks_a_scheme_says_what_the_tables_say(second: pd.Dat
     means, leads = pd.read_csv(FOLDER / "choose.csv"), Counter[tuple[str, str]]()
     for (data, metric, length, recipe), own in means.groupby(["data", "metric", "length", "recipe"]):
         of, loss = tables.by_seed(second, data, recipe, metric, length).loc[own["scheme"]], metric == LAST_TOKENS_LOSS
-        best = best_set({name: dict(seeds) for name, seeds in of.iterrows()}, lower=loss, proportion=not loss)
+        seeds = {name: dict(values) for name, values in of.iterrows()}
+        pairs = {pair: (seeds[pair[0]], seeds[pair[1]]) for pair in combinations(seeds, 2)}
+        (all_pairs,) = one_family([paired(pairs, proportion=not loss)])
+        best = best_set(seeds, shown(all_pairs, lower=loss), lower=loss)
         mean, worst = of.mean(axis=1), of.max(axis=1) if loss else of.min(axis=1)
         assert [*own["mean"]] == pytest.approx([*mean], abs=1e-4)
         assert [*own["worst_seed"]] == pytest.approx([*worst], abs=1e-4)

@@ -6,8 +6,6 @@ from simulations.estimates import (
     SEEDS,
     WORLDS,
     barnard,
-    best_kept,
-    best_solver_kept,
     fisher,
     power_of_planned,
     ranks_hold,
@@ -47,21 +45,6 @@ def test_a_page_claims_equality_and_differences_falsely_as_rarely_as_promised(
 def test_equality_is_shown_where_it_holds() -> None:
     assert shown_equal("normal", COUNT, 10, (0,))[1] > 0.6
     assert shown_equal("normal", COUNT, 20, (0, 0, 0))[1] > 0.8
-
-
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize(("k", "n", "count"), [(4, 3, COUNT), (4, 10, COUNT), (18, 5, 100)])
-def test_best_set_holds_the_best(world: str, k: int, n: int, count: int) -> None:
-    """The scheme that is lost most often is the most unlucky one of k, and not only by chance."""
-    kept, _ = best_kept(world, "all tie", count, k, n)
-    assert kept > 0.94 - 4 * (0.05 * 0.95 / count) ** 0.5
-
-
-def test_best_set_is_small_where_one_is_best() -> None:
-    assert best_kept("normal", "one is best by 2 sd", 100, 4, 10) < (1.01, 1.5)
-    kept, size = best_solver_kept((0.95, 0.05, 0.05, 0.05), 50, 8)
-    assert kept > 0.9
-    assert size < 1.5
 
 
 @pytest.mark.parametrize("world", WORLDS)

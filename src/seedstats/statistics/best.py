@@ -1,65 +1,78 @@
-"""Best set: the groups that are not shown to be worse than any other.
+"""Set of the best: the names that are not shown to be worse than another one.
 
-One group is truly the best (of several that tie, each is). It is wrongly left out where one of the k - 1 others seems
-better, so each group is compared with every other one at (1 - confidence) / (k - 1), with the tests of claims
-(`statistics.paired`). Claims of the page are corrected step by step, so one may show what these comparisons don't: the
-worse group is left out then, too, and no claim contradicts the set. Both are two-sided tests, of which only the tail
-where the best group seems worse leaves it out: 2.5 % each, so the set holds the best group in at least `confidence` of
-all sweeps. The idea is that of Hsu (1984), "Constrained simultaneous confidence intervals for multiple comparisons with
-the best", Annals of Statistics 12, with other tests, chosen by simulation: Hsu's common variance of all groups loses
-the best one in 23 % of sweeps where one of 18 groups is five times as noisy as the others; the model confidence set of
-Hansen, Lunde & Nason (2011) loses it in 15 % with 3 seeds, as its bootstrap needs many.
+It is to hold every truly best name of a page, all of several that tie, in at least `confidence` of all pages. Where a
+page compares all pairs, its claims alone decide: all of them are true in so many pages (Holm 1979). Where it compares
+each name with a baseline, the set is found in two steps:
+
+1. What the claims show to be worse, of the baseline or of another name, is left out: no claim contradicts the set.
+2. If the baseline itself is left out, the others are compared with each other. A name's p-value is its smallest
+   one-sided p against another name, times the number of those; Holm's method over the names, at half of the error rate.
+
+Proof. If the baseline is truly among the best, step 1 leaves out a best name only by a false claim, and step 2 begins
+only after one: at most 5 % of pages. If it is not, step 1 leaves out a best name only by a claim in the wrong
+direction, one of two tails and at most 2.5 %, and step 2 does so in at most 2.5 %: Holm's method holds for the
+hypotheses "this name is among the best" whatever their dependence (a closed test: Marcus, Peritz & Gabriel 1976,
+Biometrika 63).
+
+Multiple comparisons with the best (Hsu 1981, Annals of Statistics 9) has more power, but needs one variance for all
+names, and holds one of several best ones, not all.
 """
 
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from itertools import combinations
 from statistics import fmean
 
+from seedstats.statistics.families import holm
 from seedstats.statistics.paired import Difference, Figures, paired
 
-Ordered = tuple[str, str]  # the better group, the worse one
+Ordered = tuple[str, str]  # the better name, the worse one
+_LEADERS = 10  # names with the best means, against which all are tested; fewer tests than are corrected for
 
 
 @dataclass(frozen=True)
 class BestSet:
-    """Groups not shown to be worse than any other, the best mean first.
-
-    p_values: of each group, that of "this group is the best", corrected for the comparisons with all others, without
-    the claims of the page.
-    """
+    """Names that may be the best, the best mean first, and those that are not."""
 
     members: tuple[str, ...]
-    p_values: Mapping[str, float]
-    confidence: float
+    left_out: tuple[str, ...]
 
 
 def best_set(
     figures: Mapping[str, Figures],
     claims: Collection[Ordered] = (),
+    baseline: str | None = None,
     *,
     lower: bool = True,
     proportion: bool = False,
     confidence: float = 0.95,
 ) -> BestSet:
-    """Return the groups that are not shown to be worse than any other group.
+    """Return the names that are not shown to be worse than another one.
 
-    figures: finite ones by group and seed; a group whose runs diverged is left out by the caller. claims: what the page
-    shows (`shown`). lower: whether lower figures are better. Pairs with too few common seeds show nothing.
+    figures: finite ones by name and seed. claims: what the page shows (`shown`). baseline: with which it compares all
+    others, if it has no place among `figures` because runs diverged as well; None: all pairs were compared. lower:
+    whether lower figures are better.
     """
     sign = 1 if lower else -1
-    pairs = {pair: (figures[pair[0]], figures[pair[1]]) for pair in combinations(figures, 2)}
-    p_values = dict.fromkeys(figures, 1.0)
-    for (first, second), d in paired(pairs, proportion=proportion).items():
-        if d.p_value is not None and d.mean:
-            worse = first if d.mean * sign > 0 else second
-            p_values[worse] = min(p_values[worse], d.p_value * (len(figures) - 1))
+    ranked = sorted(figures, key=lambda name: sign * fmean(figures[name].values()))
     left_out = {worse for better, worse in claims if better in figures}
-    left_out |= {name for name, p in p_values.items() if p < 1 - confidence}
-    kept = [name for name in figures if name not in left_out]
-    members = sorted(kept, key=lambda name: sign * fmean(figures[name].values()))
-    return BestSet(tuple(members), p_values, confidence)
+    if baseline is not None and (baseline in left_out or baseline not in figures):
+        others = {name: figures[name] for name in ranked if name != baseline}
+        p_values = holm(_worse_than_another(others, sign, proportion))
+        left_out |= {name for name, p in p_values.items() if p < (1 - confidence) / 2}
+    members = tuple(name for name in ranked if name not in left_out) or tuple(ranked[:1])
+    return BestSet(members, tuple(name for name in ranked if name not in members))
+
+
+def _worse_than_another(ranked: Mapping[str, Figures], sign: int, proportion: bool) -> dict[str, float]:
+    """Return by name the one-sided p-value of "it is worse than another one", corrected for the number of others."""
+    leaders = list(ranked)[:_LEADERS]
+    pairs = {(name, leader): (ranked[name], ranked[leader]) for name in ranked for leader in leaders if name != leader}
+    p_values = dict.fromkeys(ranked, 1.0)
+    for (name, _), difference in paired(pairs, proportion=proportion).items():
+        if difference.p_value is not None and sign * (difference.mean or 0.0) > 0:
+            p_values[name] = min(p_values[name], (len(ranked) - 1) * difference.p_value / 2)
+    return p_values
 
 
 def shown(tested: Mapping[Ordered, Difference], *, lower: bool = True) -> list[Ordered]:

@@ -34,7 +34,7 @@ def one_family(
     """
     counts = [sum(map(_counts, section.values())) for section in sections]
     size = looks * max(1, sum(map(max, counts, planned or counts)))
-    # Whoever is missing or diverged counts, but takes nothing from the family: no claim on others may come of it.
+    # Whoever diverged counts, but takes nothing from the family: no claim on others may come of it.
     usual = {
         (number, key): 1.0 if d.p_value is None or any(d.outcomes.diverged) else d.p_value
         for number, section in enumerate(sections)

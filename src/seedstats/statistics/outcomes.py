@@ -22,8 +22,9 @@ class SeedOutcomes:
     unsettled: str = ""
 
     @property
-    def complete(self) -> bool:
-        return not (self.missing or any(self.diverged) or self.unsettled)
+    def sound(self) -> bool:
+        """Return whether all seeds that are there can be compared, and nothing else puts the comparison in doubt."""
+        return not (any(self.diverged) or self.unsettled)
 
     @property
     def leaning(self) -> float:

@@ -21,7 +21,6 @@ stands alone, of losses too.
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 from typing import TypeVar
 
 import numpy as np
@@ -89,7 +88,7 @@ class Difference:
         whether the interval at 1 - 2 alpha lies within it. alpha is shared by all comparisons: of a pair
         at most one of "better" and "equal" can be false.
         """
-        if self.mean is None or self.method is None or not self.outcomes.complete:
+        if self.mean is None or self.method is None or not self.outcomes.sound:
             return False
         low, high = self.method.interval(self.mean, 1 - 2 * (1 - CONFIDENCE) / self.comparisons)
         return -margin < low and high < margin
@@ -104,7 +103,7 @@ class Difference:
         if self.mean is None or self.method is None:
             return d
         low, high = self.method.interval(self.mean, 1 - (1 - CONFIDENCE) / comparisons)
-        if d.significant and d.outcomes.complete:
+        if d.significant and d.outcomes.sound:
             low, high = (max(0.0, low), high) if self.mean > 0 else (low, min(0.0, high))
         return replace(d, interval=Interval(low, high))
 
@@ -118,8 +117,8 @@ def paired(
 ) -> dict[Pair, Difference]:
     """Compare the first of each pair with the second, over the seeds that they have in common, each pair by itself.
 
-    Figures are finite, or infinite of seeds that diverged. planned: the seeds planned for a pair; one whose planned
-    seeds are not all there has no p-value. groups: how many groups were planned, for `usual_sd`.
+    Figures are finite, or infinite of seeds that diverged. planned: the seeds planned for a pair; those that are not
+    there are named in `outcomes`. groups: how many groups were planned, for `usual_sd`.
     """
     usual = usual_sd(list({id(group): group for pair in pairs.values() for group in pair}.values()), groups)
     return {name: _paired(*pair, proportion, (planned or {}).get(name, ()), usual) for name, pair in pairs.items()}
@@ -129,15 +128,22 @@ def usual_sd(groups: Sequence[Figures], planned: int = 0) -> float:
     """Return the sd of differences over common seeds that is usual among some groups; 0 if there are fewer than three.
 
     It is a quantile over all pairs of groups: up to four seeds the median, with n the 2 / n quantile, as the more seeds
-    there are, the less likely is it by chance that some pairs are much more alike than others. Pairs that lack a seed,
-    or a group of so many that were planned, count as the widest of the others.
+    there are, the less likely is it by chance that some pairs are much more alike than others. Pairs with fewer than
+    FEWEST_SEEDS common seeds, or of the groups that were planned beside those given, count as the widest of the others.
     """
-    common = [_common(*pair) for pair in combinations(groups, 2)]
-    n, total = max((of.shape[1] for of in common), default=0), math.comb(max(planned, len(groups)), 2)
-    if n < FEWEST_SEEDS or total < 3:
+    seeds = sorted({seed for group in groups for seed in group})
+    figures = np.array([[group.get(seed, math.nan) for seed in seeds] for group in groups], dtype=float)
+    figures[~np.isfinite(figures)] = math.nan
+    most, known, total = 0, [], math.comb(max(planned, len(groups)), 2)
+    for place in range(1, len(groups)):
+        differences = figures[:place] - figures[place]
+        counts = np.isfinite(differences).sum(axis=1)
+        enough = counts >= FEWEST_SEEDS
+        known += np.nanstd(differences[enough], axis=1, ddof=1).tolist()
+        most = max(most, int(counts.max()))
+    if not known or total < 3:
         return 0.0
-    known = [float((of[0] - of[1]).std(ddof=1)) for of in common if of.shape[1] == n]
-    return float(np.quantile(known + [max(known)] * (total - len(known)), min(0.5, 2 / n)))
+    return float(np.quantile(known + [max(known)] * (total - len(known)), min(0.5, 2 / most)))
 
 
 def _common(group: Figures, baseline: Figures) -> NDArray[np.float64]:
@@ -149,8 +155,6 @@ def _common(group: Figures, baseline: Figures) -> NDArray[np.float64]:
 def _paired(group: Figures, baseline: Figures, proportion: bool, planned: Collection[int], usual: float) -> Difference:
     outcomes = outcomes_of(group, baseline, planned)
     d = replace(_test_finished(_common(group, baseline), proportion, usual), outcomes=outcomes)
-    if outcomes.missing:
-        return d.corrected(None, 1)
     if not any(outcomes.diverged) or outcomes.planned < FEWEST_SEEDS:
         return d.corrected(d.p_value, 1)
     p_value = sign_flip_test(signed_ranks(outcomes.differences))
