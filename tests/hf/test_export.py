@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
@@ -16,11 +17,12 @@ from poslab import GPT
 from poslab.data.tokenizer import Characters, Vocabulary, load_tokenizer
 from poslab.errors import SettingError
 from poslab.hf.export import export
-from poslab.hf.pretrained import init_from_pretrained
-from poslab.model.architectures import hf_equivalent
+from poslab.hf.pretrained import init_from_pretrained, rotation_of
+from poslab.model.architectures import ARCHITECTURES, hf_equivalent
 from poslab.model.memory import MemoryGPT, Retrieval
 from poslab.model.mlp import SwiGLU
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
+from poslab.runs.initial import initial_files
 
 transformers = pytest.importorskip("transformers")
 
@@ -307,6 +309,93 @@ def test_another_vocabulary_is_refused_by_its_size_and_by_its_tokenizer(tmp_path
             init_from_pretrained(model_of("gpt2"), tmp_path / "same", vocabulary)
 
 
+@pytest.mark.parametrize("form", ARCHITECTURES)
+def test_what_a_configuration_leaves_out_is_as_transformers_has_it(form: str, tmp_path: Path) -> None:
+    """Every field, with a model of its own for what has no default that is small enough."""
+    architecture = ARCHITECTURES[form]
+    assert architecture.defaults.keys() == {*architecture.names.values(), *architecture.fixed, "tie_word_embeddings"}
+    config_class = type(transformers.AutoConfig.for_model(form))
+    theirs = {field.name: field.default for field in fields(config_class)}
+    for name, default in architecture.defaults.items():
+        assert theirs.get(name, False) == default, name
+    for here, there in architecture.aliases.items():
+        assert config_class.attribute_map[here] == there
+    assert rotation_of({}, form) == (getattr(config_class(), "rope_parameters", None) or {})
+
+    model = model_of(form, tied=architecture.defaults["tie_word_embeddings"])
+    export(checkpoint_of(model), tmp_path / "out")
+    whole, tokens = json.loads((tmp_path / "out/config.json").read_text()), torch.randint(50257, (2, 16))
+    usual = {name for name, value in architecture.defaults.items() if whole.get(name) == value}
+    assert {"tie_word_embeddings", architecture.names["norm_eps"]} <= usual
+    short = {name: value for name, value in whole.items() if name not in usual and name not in ("dtype", "poslab")}
+    back = {there: here for here, there in architecture.aliases.items()}
+    (tmp_path / "out/config.json").write_text(json.dumps({back.get(name, name): x for name, x in short.items()}))
+    expected = logits(tmp_path / "out", tokens)
+    begun = model_of(form, tied=architecture.defaults["tie_word_embeddings"])
+    init_from_pretrained(begun, tmp_path / "out", Vocabulary(load_tokenizer("gpt2")))
+    with torch.no_grad():
+        torch.testing.assert_close(begun(tokens), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"n_embd": "16"}, "n_embd is '16'"),
+        ({"n_head": 0}, "n_head is 0"),
+        ({"n_layer": 2.0}, "n_layer is 2.0"),
+        ({"layer_norm_epsilon": True}, "layer_norm_epsilon is True"),
+        ({"is_causal": False}, "is_causal"),
+        ({"quantization_config": {"bits": 8}}, "quantiz"),
+        ([], "config.json"),
+    ],
+)
+def test_a_configuration_that_is_none(change: dict[str, object] | list[object], problem: str, tmp_path: Path) -> None:
+    _gpt2(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | change if isinstance(change, dict) else change))
+    with pytest.raises(SettingError, match=f"^init_from=.*{problem}"):
+        init_from_pretrained(GPT(None, **SIZES), tmp_path, Vocabulary(load_tokenizer("gpt2")))
+
+
+def test_a_configuration_of_gpt_neox_alone_has_another_block(tmp_path: Path) -> None:
+    export(checkpoint_of(model_of("gpt_neox")), tmp_path / "out")
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    del config["use_parallel_residual"]
+    (tmp_path / "out/config.json").write_text(json.dumps(config))
+    with pytest.raises(SettingError, match="use_parallel_residual is True"):
+        init_from_pretrained(model_of("gpt_neox"), tmp_path / "out", Vocabulary(load_tokenizer("gpt2")))
+
+
+def test_shards_are_read_as_one_file(tmp_path: Path) -> None:
+    """Of transformers' own model, by `init_from`, and of an exported one, by `poslab.load`."""
+    theirs, tokens = _gpt2(tmp_path / "whole"), torch.randint(50257, (2, 16))
+    theirs.save_pretrained(tmp_path / "shards", max_shard_size="1MB")
+    index = tmp_path / "shards/model.safetensors.index.json"
+    assert index.exists()
+    assert not (tmp_path / "shards/model.safetensors").exists()
+    begun = GPT(make_scheme("absolute"), dropout=0.0, **SIZES).eval()
+    init_from_pretrained(begun, tmp_path / "shards", Vocabulary(load_tokenizer("gpt2")))
+    with torch.no_grad():
+        torch.testing.assert_close(begun(tokens), theirs(tokens).logits, atol=1e-5, rtol=1e-5)
+    files = initial_files(str(tmp_path / "shards"))
+    assert {file.name for file in files} > {"config.json", index.name}
+    assert len(files) == 2 + len([*index.parent.glob("model-*.safetensors")])
+    with pytest.raises(SettingError, match=r"^ckpt=.*: not a checkpoint of poslab's"):
+        poslab.load(tmp_path / "shards")
+
+    listed = json.loads(index.read_text())
+    shard = next(iter(listed["weight_map"].values()))
+    whole = dict.fromkeys(listed["weight_map"], "../whole/model.safetensors")
+    damages = [("{", "JSON"), ("[]", "weight_map"), ('{"weight_map": {}}', "weight_map")]
+    damages.append((json.dumps({"weight_map": whole}), r"'../whole/model.safetensors'"))
+    damages.append((json.dumps({"weight_map": listed["weight_map"] | {"more": shard}}), f"{shard} lacks more"))
+    damages.append((json.dumps({"weight_map": listed["weight_map"] | {"a": "b.safetensors"}}), "b.safetensors"))
+    for text, problem in damages:
+        index.write_text(text)
+        with pytest.raises(SettingError, match=f"^init_from=.*{problem}"):
+            init_from_pretrained(begun, tmp_path / "shards", Vocabulary(load_tokenizer("gpt2")))
+
+
 @pytest.mark.parametrize("pos", ["absolute", "t5"])
 def test_what_transformers_has_tuned_is_loaded(pos: str, trained: Callable[..., Path], tmp_path: Path) -> None:
     run = trained("experiment=smoke", "trainer=cpu", f"pos={pos}", "data.vocabulary=observed")
@@ -315,6 +404,14 @@ def test_what_transformers_has_tuned_is_loaded(pos: str, trained: Callable[..., 
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", **settings)
     tuned = moved(theirs.eval(), 0.1)
     tuned.save_pretrained(tmp_path / "tuned")
+    tuned.save_pretrained(tmp_path / "shards", max_shard_size="50KB")
+    assert not (tmp_path / "shards/model.safetensors").exists()
+    in_shards = poslab.load(tmp_path / "shards").state_dict()
+    assert all(weight.equal(in_shards[name]) for name, weight in poslab.load(tmp_path / "tuned").state_dict().items())
+    for shard in (tmp_path / "shards").glob("model-00001-*.safetensors"):
+        shard.unlink()
+    with pytest.raises(SettingError, match=r"^ckpt=.*model-00001-of-.* is missing$"):
+        poslab.load(tmp_path / "shards")
     ours, tokens = poslab.load(tmp_path / "tuned"), torch.randint(ours_size(run), (2, 8))
     with torch.no_grad():
         torch.testing.assert_close(ours(tokens), tuned(tokens).logits, atol=1e-5, rtol=1e-5)

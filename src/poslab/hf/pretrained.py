@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
-from poslab.config.files import EXPORTED
 from poslab.data.tokenizer import AnyVocabulary, Vocabulary
 from poslab.errors import SettingError, first_line
 from poslab.model.architectures import ARCHITECTURES, Architecture, as_typed, hf_equivalent, settings_of, tables_of
 from poslab.model.decoder import GPT
+from poslab.runs.saved_weights import load_weights
 
 _EMBEDDING = "token_embedding.weight"
 _PADDED = 128  # rows beyond the vocabulary, which models have so that their number is a round one
@@ -30,12 +29,14 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
     """
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            raise ValueError("its config.json is no configuration")
         if config.get("model_type") not in ARCHITECTURES:
             raise ValueError(f"its model_type is {config.get('model_type')}; valid: {', '.join(ARCHITECTURES)}")
         architecture = ARCHITECTURES[config["model_type"]]
         needed = architecture.settings(config)
         _require(model, needed, folder)
-        weights = load_file(folder / EXPORTED)
+        weights = load_weights(folder)
         trunk = architecture.to_poslab(weights, model)
         for name in (_EMBEDDING, "head.weight"):
             if name in trunk:
@@ -139,7 +140,7 @@ def _keep_positions(
     if kept:
         return f"of what it knows of positions, {', '.join(kept)} kept"
     found = hf_equivalent(model)
-    rotation = rotation_of(config)
+    rotation = rotation_of(config, architecture.model_type)
     if rotation and found is not None and found[1].model_type == architecture.positions:
         here = found[1].settings["rope_parameters"]
         words = " ".join(f"{name}={value}" for name, value in rotation.items())
@@ -148,12 +149,17 @@ def _keep_positions(
     return "what it knows of positions is left out"
 
 
-def rotation_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rotation of a configuration, as transformers 5 writes it and as earlier versions did."""
+def rotation_of(config: Mapping[str, Any], model_type: str) -> dict[str, Any]:
+    """Return the rotation of a configuration, as transformers 5 writes it and as earlier versions did; what it leaves
+    out is as transformers has it. Nothing for GPT-2, which has none."""
+    if model_type == "gpt2":
+        return {}
     rotation = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
     if "type" in rotation:
         rotation["rope_type"] = rotation.pop("type")
-    if "rope_theta" in config:
-        rotation.setdefault("rope_theta", config["rope_theta"])
-        rotation.setdefault("rope_type", "default")
-    return rotation
+    # Names of earlier versions; those of GPT-NeoX have one of their own for each.
+    theta = config.get("rope_theta", config.get("rotary_emb_base", 10000.0))
+    usual = {"rope_theta": theta, "rope_type": "default"}
+    if model_type == "gpt_neox":
+        usual["partial_rotary_factor"] = config.get("partial_rotary_factor", config.get("rotary_pct", 0.25))
+    return usual | rotation

@@ -10,7 +10,7 @@ Axes: D embedding, H heads, Dh head dimension.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -34,8 +34,9 @@ class Architecture:
     head's, which some files leave out. parts: poslab's name of a part -> those in transformers whose rows it has, one
     after the other, without ".weight" and ".bias"; {} stands for the layer. block: the settings, as `settings_of`
     returns them, that it has always. names: those of sizes in its configuration, by the settings that they are.
-    fixed: what else a configuration may say, with the one value that poslab's decoder has. layout: of a tensor by
-    poslab's name, to transformers and back.
+    fixed: what else a configuration may say, with the one value that poslab's decoder has. defaults: transformers' own
+    of all these and of tie_word_embeddings, by their names there; None: made of others. layout: of a tensor by poslab's
+    name, to transformers and back. aliases: other names by which transformers reads a size.
     """
 
     model_type: str
@@ -46,7 +47,9 @@ class Architecture:
     block: Mapping[str, Any]
     names: Mapping[str, str]
     fixed: Mapping[str, Any]
+    defaults: Mapping[str, Any]
     layout: Callable[[str, Tensor, GPT, bool], Tensor] = lambda name, tensor, model, back: tensor
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def computes(self, model: GPT) -> bool:
         """Return whether it has this model's block."""
@@ -62,18 +65,28 @@ class Architecture:
         return {"vocab_size": vocab_size, **sizes, **self.fixed, "tie_word_embeddings": own["tied"]}
 
     def settings(self, config: Mapping[str, Any]) -> Settings:
-        """Return the settings that a model of this configuration has, as `settings_of`. Raises ValueError where poslab
-        has none such."""
+        """Return the settings that a model of this configuration has, as `settings_of`; what it leaves out is as
+        transformers has it. Raises ValueError where poslab has none such, and for what is no size."""
+        config = {self.aliases.get(name, name): value for name, value in config.items()}
+        said = dict(self.defaults) | {name: config[name] for name in self.defaults if config.get(name) is not None}
         for name, value in self.fixed.items():
-            if config.get(name, value) != value:
-                raise ValueError(f"its {name} is {config[name]}, and only {value} is poslab's decoder")
-        sizes: Settings = {here: config.get(there) for here, there in self.names.items()}
-        sizes.setdefault("num_kv_heads", sizes["num_heads"])
+            if said[name] != value:
+                raise ValueError(f"its {name} is {said[name]}, and only {value} is poslab's decoder")
+        if not config.get("is_causal", True):
+            raise ValueError("its is_causal is false, and poslab's decoder begins with causal weights alone")
+        if config.get("quantization_config"):
+            raise ValueError("its weights are quantized, by its quantization_config")
+        sizes: Settings = {here: said[there] for here, there in self.names.items()}
+        for here, value in sizes.items():
+            least, kind = (0, int | float) if here == "norm_eps" else (1, int)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or not value >= least):
+                raise ValueError(f"its {self.names[here]} is {value!r}, which is no size")
+        sizes["num_kv_heads"] = sizes.get("num_kv_heads") or sizes["num_heads"]
         sizes["mlp_width"] = sizes["mlp_width"] or 4 * sizes["embed_dim"]
         sizes["head_dim"] = sizes.get("head_dim") or sizes["embed_dim"] // sizes["num_heads"]
         if self.block["qk_norm"] == "rms" and sizes["norm_eps"] != _QK_NORM_EPS:
             raise ValueError(f"its rms_norm_eps is {sizes['norm_eps']}, and only {_QK_NORM_EPS} is poslab's decoder")
-        return {**self.block, **sizes, "tied": config.get("tie_word_embeddings", True)}
+        return {**self.block, **sizes, "tied": said["tie_word_embeddings"]}
 
     def theirs(self, model: GPT) -> dict[str, tuple[str, ...]]:
         """Map poslab's name of every weight but those of the scheme to the names in transformers."""
@@ -218,6 +231,25 @@ _LLAMAS_NAMES = {
     "norm_eps": "rms_norm_eps",
 }
 _LLAMAS_FIXED = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "use_sliding_window": False}
+# What a configuration leaves out, as transformers 5 has it.
+_GPT2S_DEFAULTS = {
+    "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": None, "layer_norm_epsilon": 1e-5,
+    "activation_function": "gelu_new", "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False,
+    "reorder_and_upcast_attn": False, "add_cross_attention": False, "tie_word_embeddings": True,
+}  # fmt: skip
+_NEOXS_DEFAULTS = {
+    "max_position_embeddings": 2048, "hidden_size": 6144, "num_hidden_layers": 44, "num_attention_heads": 64,
+    "intermediate_size": 24576, "layer_norm_eps": 1e-5, "hidden_act": "gelu", "use_parallel_residual": True,
+    "attention_bias": True, "tie_word_embeddings": False,
+}  # fmt: skip
+_LLAMAS_DEFAULTS = _LLAMAS_FIXED | {
+    "max_position_embeddings": 2048, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "head_dim": None, "num_key_value_heads": None, "intermediate_size": 11008, "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+_QWENS_DEFAULTS = _LLAMAS_DEFAULTS | {
+    "max_position_embeddings": 32768, "intermediate_size": 22016, "head_dim": 128, "num_key_value_heads": 32,
+}  # fmt: skip
 
 GPT2 = Architecture(
     "gpt2",
@@ -251,7 +283,14 @@ GPT2 = Architecture(
         "reorder_and_upcast_attn": False,
         "add_cross_attention": False,
     },
+    _GPT2S_DEFAULTS,
     _transposed,
+    {
+        "max_position_embeddings": "n_positions",
+        "hidden_size": "n_embd",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+    },
 )
 GPT_NEOX = Architecture(
     "gpt_neox",
@@ -279,13 +318,16 @@ GPT_NEOX = Architecture(
         "norm_eps": "layer_norm_eps",
     },
     {"hidden_act": "gelu_new", "use_parallel_residual": False, "attention_bias": True},
+    _NEOXS_DEFAULTS,
     _by_head,
 )
 LLAMA = Architecture(
-    "llama", "LlamaForCausalLM", "gpt_neox", "model.", _LLAMAS_PARTS, _LLAMAS_BLOCK, _LLAMAS_NAMES, _LLAMAS_FIXED
-)
+    "llama", "LlamaForCausalLM", "gpt_neox", "model.", _LLAMAS_PARTS, _LLAMAS_BLOCK, _LLAMAS_NAMES, _LLAMAS_FIXED,
+    _LLAMAS_DEFAULTS,
+)  # fmt: skip
 QWEN3 = Architecture(
     "qwen3", "Qwen3ForCausalLM", "gpt_neox", "model.", _LLAMAS_PARTS, _LLAMAS_BLOCK | {"qk_norm": "rms"},
     _LLAMAS_NAMES, _LLAMAS_FIXED,
+    _QWENS_DEFAULTS,
 )  # fmt: skip
 ARCHITECTURES = {architecture.model_type: architecture for architecture in (GPT2, GPT_NEOX, LLAMA, QWEN3)}

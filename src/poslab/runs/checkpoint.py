@@ -27,6 +27,7 @@ from poslab.positions.sizes import check_sizes, initial_tables
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import distrust, edited, outside
 from poslab.runs.folder import RunFolder, run_at
+from poslab.runs.saved_weights import INDEX
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +80,7 @@ def find_checkpoint(path: str | Path) -> Path:
     none."""
     given = run_at(path)
     run = RunFolder(given)
-    for candidate in (given, run.best, run.last, given / EXPORTED):
+    for candidate in (given, run.best, run.last, given / EXPORTED, given / INDEX):
         if candidate.is_file():
             return candidate
     raise SettingError("ckpt", path, missing(given, "no such file, nor a run folder with a checkpoint"))

@@ -21,6 +21,7 @@ from poslab.config.files import EXPORTED, appearing_whole, refuse_lfs_pointer
 from poslab.config.train import TrainConfig
 from poslab.data.tokenizer import AnyVocabulary, Symbols
 from poslab.errors import lacks_memory
+from poslab.runs.saved_weights import INDEX, load_weights, weights_files
 
 SAFETENSORS = ".safetensors"
 _PREFIX = "model."  # of the weights' names in a Lightning module
@@ -62,9 +63,11 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     with a one-line reason for a file that is not, to the bit, what poslab has written, and for others.
     A lack of memory, which says nothing of the file, is raised as it is.
     """
+    if path.name == INDEX:
+        weights_files(path.parent)  # which says what is wrong with the index
     try:
         refuse_lfs_pointer(path)
-        if path.name == EXPORTED and (saved := _read_saved(path)):
+        if path.name in (EXPORTED, INDEX) and (saved := _read_saved(path)):
             return saved
         if path.suffix == SAFETENSORS:
             content: Any = _read_safetensors(path)
@@ -101,12 +104,12 @@ def _read_safetensors(path: Path) -> dict[str, Any] | None:
 
 def _read_saved(path: Path) -> dict[str, Any] | None:
     """Return the content of a folder that transformers has saved, or `poslab.hf.export` for it; None for another."""
-    with safe_open(path, framework="pt") as opened:
-        if "poslab" in (opened.metadata() or {}):
-            return None
-        config = json.loads(path.with_name("config.json").read_text(encoding="utf-8"))
-        weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # it is no dict
-    about = config["poslab"]
+    if path.name == EXPORTED:
+        with safe_open(path, framework="pt") as opened:
+            if "poslab" in (opened.metadata() or {}):
+                return None
+    config = json.loads(path.with_name("config.json").read_text(encoding="utf-8"))
+    about, weights = config["poslab"], load_weights(path.parent)
     weights.pop(_OBSERVED, None)
     observed = None if about["observed"] is None else torch.tensor(about["observed"], dtype=torch.int32)
     return {"poslab": about | {"observed": observed}, "state_dict": weights, "model_type": config["model_type"]}

@@ -13,10 +13,12 @@ from poslab.config.files import EXPORTED, file_sha256, joined_sha256, missing
 from poslab.errors import SettingError
 from poslab.runs.folder import RunFolder
 from poslab.runs.plan import group_keys
+from poslab.runs.saved_weights import weights_files
 
 
 def initial_files(given: str) -> list[Path]:
-    """Return the file of a run's weights, a file of weights, or configuration and weights of a model of transformers.
+    """Return the file of a run's weights, a file of weights, or configuration and weights of a model of transformers,
+    with the index where they are shards.
 
     `given` may be a pattern of one such path, as in runs/sweep/NAME-seed1-*. Raises SettingError for none and for
     several.
@@ -30,7 +32,11 @@ def initial_files(given: str) -> list[Path]:
     for file in (path, run.best, run.last):
         if file.is_file():
             return [file]
-    files = [path / "config.json", path / EXPORTED]
+    try:
+        weights = weights_files(path)
+    except ValueError as error:
+        raise SettingError("init_from", given, str(error)) from error
+    files = [path / "config.json", *(weights or [path / EXPORTED])]
     for needed in files:
         if not needed.exists():
             lacks = f"is neither a run nor a model of transformers: has no {needed.name}"
