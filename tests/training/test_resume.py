@@ -172,6 +172,45 @@ def test_cut_off_between_checkpoints(
     assert ("val_position_error/layer_0" in logged(whole)) == ("evaluation.probes=true" in data)
 
 
+@pytest.mark.parametrize("at", [1, 7, 16])
+def test_the_same_command_goes_on_with_a_run_that_was_killed(
+    at: int, trained: Callable[..., Path], tmp_path: Path
+) -> None:
+    cut_off(at, train_in, tmp_path / "cut", *TINY)
+    train_in(tmp_path / "cut", *TINY)
+    assert_same_run(tmp_path / "cut", trained(*TINY))
+
+
+@pytest.mark.parametrize("logger", ["tensorboard", "csv"])
+def test_the_same_command_begins_again_where_a_run_was_killed_before_its_first_step(
+    logger: str, trained: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Killed before the folder has a file, while config.yaml is written, and when the loggers are there."""
+    cut, settings = tmp_path / "cut", [*TINY, f"logger={logger}"]
+    (cut / "checkpoints").mkdir(parents=True)
+    for name in (".lock", "config.yaml.123.tmp"):
+        (cut / name).touch()
+
+    def make(*arguments: Any) -> Any:
+        make_trainer(*arguments)
+        raise CutOff
+
+    for step, replaced in {"write_whole": mock.Mock(side_effect=CutOff), "make_trainer": make}.items():
+        with mock.patch.object(train_module, step, replaced), pytest.raises(CutOff):
+            train_in(cut, *settings)
+    train_in(cut, *settings)
+    assert_same_run(cut, trained(*settings))
+
+
+def test_another_command_does_not_touch_a_run_that_was_killed(run_cut_off: Path, tmp_path: Path) -> None:
+    cut = shutil.copytree(run_cut_off, tmp_path / "cut")
+    before = tree(cut)
+    for other in ("seed=2", "trainer.max_epochs=3", "pos=t5", "optim=sgd"):
+        with pytest.raises(SettingError, match=r"^run_dir=.*is not empty.*resume="):
+            train_in(cut, *TINY, other)
+    assert tree(cut) == before
+
+
 def csv_rows(run: Path) -> list[dict[str, str]]:
     """Return all that logger=csv wrote, but the times."""
     rows = []

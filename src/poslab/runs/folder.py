@@ -108,7 +108,8 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Ru
         # A run that was killed at its start leaves these, so they don't count.
         content = {path for path in run.path.iterdir() if path.suffix != UNFINISHED} - {run._lock}
         if any(path != run.checkpoints or not path.is_dir() or any(path.iterdir()) for path in content):
-            raise SettingError("run_dir", str(run), "is not empty; name a new folder, or an empty one")
+            goes_on = f"; resume={run} goes on with its run" if run.config.exists() and not run.finished else ""
+            raise SettingError("run_dir", str(run), f"is not empty; name a new folder, or an empty one{goes_on}")
         lock = run.held("run_dir")
         run.checkpoints.mkdir(exist_ok=True)
     except OSError as error:

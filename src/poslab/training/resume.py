@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from poslab.config.command_line import command_line
 from poslab.config.fields import MAY_CHANGE, Role
@@ -22,6 +23,7 @@ from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import changed_fingerprints, edited, foreign_code, foreign_parts, parts_fingerprint
 from poslab.runs.folder import RunFolder
 from poslab.runs.initial import initial_fields
+from poslab.runs.readers import read_config
 from poslab.signals import Interrupted
 from poslab.training.data import DataModule
 from poslab.training.resume_points import has_stopped
@@ -76,14 +78,16 @@ class ResumedRun:
 
 @contextmanager
 def open_run_to_resume(config: TrainConfig) -> Iterator[ResumedRun]:
-    """Read the run in config.settings.resume, if any, and hold its folder.
+    """Read the run in config.settings.resume, if any, and hold its folder; without one, a run that the same command has
+    begun in its `run_dir`.
 
     Raises SettingError where the run is finished and `config` doesn't ask for more, or can't resume.
     """
-    if config.settings.resume is None:
+    resumed = config.settings.resume or _unfinished_in_run_dir(config)
+    if resumed is None:
         yield ResumedRun(None, None, RunState(), None, [], _begun(config))
         return
-    with _held_folder(Path(os.path.expanduser(str(config.settings.resume)))) as folder:
+    with _held_folder(Path(os.path.expanduser(resumed))) as folder:
         checkpoint, content, notes = _newest_intact(folder)
         if checkpoint is not None:
             yield _from_checkpoint(folder, checkpoint, content, notes, config)
@@ -92,6 +96,23 @@ def open_run_to_resume(config: TrainConfig) -> Iterator[ResumedRun]:
             raise SettingError("resume", folder, problem)
         else:
             yield ResumedRun(folder, None, RunState(), None, notes, _begun(config))
+
+
+def _unfinished_in_run_dir(config: TrainConfig) -> str | None:
+    """Return `run_dir` where it holds an unfinished run of the same settings: this command began it, and was killed."""
+    run_dir = config.settings.run_dir
+    run = RunFolder(Path(os.path.expanduser(run_dir or "")))
+    if run_dir is None or run.finished or not run.config.exists():
+        return None
+    try:
+        own = read_config(run.config)
+    except ValueError:  # which no command has begun
+        return None
+    written = yaml.safe_load(yaml.safe_dump(config.plain))  # tuples are lists there
+    before, now = (flat(settings, without={Role.COMMAND}) for settings in (own, written))
+    settings = (before | now).keys() - {"pos_name", *PROVENANCE_FIELDS}
+    same = all(before.get(name) == now.get(name) for name in settings)
+    return run_dir if same else None
 
 
 def _begun(config: TrainConfig) -> dict[str, Any]:

@@ -66,12 +66,15 @@ def train(config: TrainConfig) -> Summary:
             folder = earlier.rewind(data)
         else:
             folder = held.enter_context(new_run_folder(config.settings.run_dir, config.pos_name, config.settings.seed))
+        if rank() == 0:  # the first file, by which a run that is killed from now on can be resumed
+            write_whole(folder.config, yaml.safe_dump(config.recorded, sort_keys=False, allow_unicode=True))
+            folder.diverged.unlink(missing_ok=True)
         stop = StopRequest()
         trainer = make_trainer(config, data, folder, stop, callbacks)
         # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
         trainer.precision_plugin.convert_module(module)
         if rank() == 0:
-            _begin(folder, module, trainer, earlier)
+            introduce(module, folder, run_warnings(config, trainer) + earlier.notes, earlier.words)
         with resume_hints(folder, config):
             with stop.listening(), refusals_in_one_line():
                 _fit(trainer, module, folder, earlier)
@@ -83,13 +86,6 @@ def train(config: TrainConfig) -> Summary:
                 conclude(summary, module, folder, commands_of(trainer.loggers))
     check_target(config.settings.target_loss, module.state)
     return summary
-
-
-def _begin(folder: RunFolder, module: LanguageModel, trainer: Trainer, earlier: ResumedRun) -> None:
-    """Write the settings, and say what is about to be trained."""
-    write_whole(folder.config, yaml.safe_dump(module.config.recorded, sort_keys=False, allow_unicode=True))
-    folder.diverged.unlink(missing_ok=True)
-    introduce(module, folder, run_warnings(module.config, trainer) + earlier.notes, earlier.words)
 
 
 def _fit(trainer: Trainer, module: LanguageModel, folder: RunFolder, earlier: ResumedRun) -> None:
