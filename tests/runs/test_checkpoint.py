@@ -143,6 +143,49 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
     "nothing of poslab's": lambda content: content["poslab"]["config"]["pos"].update(_target_="poslab.nothing.There"),
 }
 
+NESTED: dict[str, Any] = {}
+for _ in range(100):
+    NESTED = {"_target_": "x", "of": NESTED}
+
+
+def described(*path: str, **changes: Any) -> Callable[[dict[str, Any]], object]:
+    """Change values of the description, or remove those that are ..., in the part of it at a path."""
+
+    def damage(content: dict[str, Any]) -> None:
+        part = content["poslab"]
+        for name in path:
+            part = part[name]
+        part.update(changes)
+        for name in [name for name, value in part.items() if value is ...]:
+            del part[name]
+
+    return damage
+
+
+DAMAGE |= {
+    "no settings": described(config=...),
+    "text for settings": described(config="x"),
+    "no name": described(pos=...),
+    "no hash": described(data_sha256=None),
+    "no model": described("config", model=...),
+    "null for a model": described("config", model=None),
+    "a list for a model": described("config", model=[1]),
+    "text for a size": described("config", "model", embed_dim="x"),
+    "null for a size": described("config", "model", num_layers=None),
+    "no data": described("config", data=...),
+    "no encoding": described("config", "data", encoding=...),
+    "a number for an encoding": described("config", "data", encoding=5),
+    "text for a seed": described("config", seed="x"),
+    "a seed below 0": described("config", seed=-1),
+    "no seed": described("config", seed=...),
+    "no class": described("config", "pos", _target_=...),
+    "a number for a class": described("config", "pos", _target_=5),
+    "nested without end": described("config", "pos", of=NESTED),
+    "text for a vocabulary": described(observed="x"),
+    "numbers for symbols": described(symbols=[1, 2]),
+    "text for symbols": described(symbols="abc"),
+}
+
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_damaged_checkpoints_are_refused_in_one_line(damage: Callable[[dict[str, Any]], object], run: Path) -> None:

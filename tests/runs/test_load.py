@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from corpora import LFS_POINTER
 from runs_to_compare import SUMMARY, change_summary, compare_folders, write_run
 
@@ -20,6 +21,13 @@ def file_is(name: str, text: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_text(text)
 
 
+def change_config(folder: Path, **changes: object) -> None:
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    (folder / "config.yaml").write_text(yaml.safe_dump(config | changes))
+
+
+BOMB = "a0: &a0 [[x]]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
+BOMB += "pos: {_target_: x, of: *a11}\nmodel: {}\ndata: {}\n"
 FOREIGN = "says nothing of pos, pos_settings, pos_target, seed, best_val_loss, ...: "
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "unfinished": (lambda folder: (folder / "summary.json").unlink(), "unfinished: it has no summary.json"),
@@ -27,6 +35,17 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "binary": (lambda folder: (folder / "summary.json").write_bytes(b"\xff\xfe\x00"), "summary.json can't be read"),
     "a pointer": (file_is("summary.json", LFS_POINTER), "summary.json can't be read: Git LFS"),
     "a pointer of settings": (file_is("config.yaml", LFS_POINTER), "config.yaml can't be read: Git LFS"),
+    "text for a seed": (lambda folder: change_summary(folder, seed="x"), "summary.json has something else for seed"),
+    "null for measures": (lambda folder: change_summary(folder, measures=None), "something else for measures"),
+    "text for a loss": (lambda folder: change_summary(folder, test_loss="low"), "something else for test_loss"),
+    "text for a metric": (lambda folder: change_summary(folder, exact={"8": "x"}), "something else for metrics"),
+    "nested json": (file_is("summary.json", "[" * 100_000), "summary.json can't be read: it is nested"),
+    "nested yaml": (file_is("config.yaml", "[" * 3_000), "config.yaml can't be read"),
+    "yaml within itself": (file_is("config.yaml", "pos: &a {_target_: x, of: *a}\nmodel: {}\ndata: {}"), "without end"),
+    "a bomb of yaml": (file_is("config.yaml", BOMB), "without end"),
+    "a group of text": (lambda folder: change_config(folder, callbacks="x"), "config.yaml is not a run's"),
+    "overrides of text": (lambda folder: change_config(folder, overrides=5), "config.yaml is not a run's"),
+    "no class": (lambda folder: change_config(folder, pos={"base": 5}), "config.yaml is not a run's"),
     "foreign": (file_is("summary.json", '{"accuracy": 1}'), FOREIGN),
     "null": (lambda folder: change_summary(folder, best_val_loss=None), "its validation loss was never a finite"),
     "no config": (lambda folder: (folder / "config.yaml").unlink(), "unfinished: it has no config.yaml"),

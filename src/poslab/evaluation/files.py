@@ -102,9 +102,18 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
         raise SettingError("data_path", path, error.problem) from error
 
 
+# Settings of a text by which it is read again.
+_READ = {"path", "name", "split", "dtype", "document_separator", "column", "validation_share", "test_share"}
+
+
 def _vocabulary(checkpoint: Checkpoint) -> Vocabulary:
     """Return the model's vocabulary of a text; SettingError for a model of a task."""
     if isinstance(checkpoint.vocabulary, Vocabulary):
+        if lacking := sorted(_READ - checkpoint.config["data"].keys()):
+            problem = (
+                f"its description says nothing of data.{', data.'.join(lacking)}: incomplete, or another version's"
+            )
+            raise SettingError("ckpt", checkpoint.path, problem)
         return checkpoint.vocabulary
     problem = "was trained on a task, and reads its symbols only; how it does there stands in its run's summary.json"
     raise SettingError("ckpt", checkpoint.path, problem)

@@ -21,6 +21,7 @@ from poslab.config.files import EXPORTED, appearing_whole, refuse_lfs_pointer
 from poslab.config.train import TrainConfig
 from poslab.data.tokenizer import AnyVocabulary, Symbols
 from poslab.errors import lacks_memory
+from poslab.runs.readers import fits, is_config, is_endless
 from poslab.runs.saved_weights import INDEX, load_weights, weights_files
 
 SAFETENSORS = ".safetensors"
@@ -88,7 +89,27 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise ValueError("damaged: its contents are not those that were written")
     if not isinstance(content, dict) or not {"poslab", "state_dict"} <= content.keys():
         raise ValueError(_FOREIGN)
+    _check_description(content["poslab"])
     return content
+
+
+def _check_description(about: Any) -> None:
+    """Raise ValueError for a description that lacks something that any model needs, or has another type for it."""
+    if not isinstance(about, dict) or is_endless(about):
+        raise ValueError(_FOREIGN)
+    config, observed, symbols = (about.get(name) for name in ("config", "observed", "symbols"))
+    checks = {
+        "config": is_config(config),
+        "config.seed": is_config(config) and type(config.get("seed")) is int and 0 <= config["seed"] < 2**32,
+        "pos": isinstance(about.get("pos"), str),
+        "data_sha256": isinstance(about.get("data_sha256"), str),
+        "observed": observed is None or (isinstance(observed, Tensor) and observed.dtype == torch.int32),
+        "symbols": fits(symbols, list[str] | None),
+        "config.data.encoding": bool(symbols)
+        or (is_config(config) and isinstance(config["data"].get("encoding"), str)),
+    }
+    if lacking := [name for name, is_right in checks.items() if not is_right]:
+        raise ValueError(f"its description is incomplete, or another version's: {', '.join(lacking)}")
 
 
 def _read_safetensors(path: Path) -> dict[str, Any] | None:

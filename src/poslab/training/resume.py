@@ -171,7 +171,10 @@ def _lost_best(run: RunFolder) -> list[str]:
 def _from_checkpoint(
     folder: RunFolder, checkpoint: Path, content: dict[str, Any], notes: list[str], config: TrainConfig
 ) -> ResumedRun:
-    state, about = RunState.from_checkpoint(content), content["poslab"]
+    try:
+        state, about = RunState.from_checkpoint(content), content["poslab"]
+    except (KeyError, TypeError) as error:
+        raise SettingError("resume", folder, f"{checkpoint}: its state is incomplete, or another version's") from error
     own = about["config"]
     _check_not_edited(folder, config, own, state.step)
     given = config.settings.init_from
