@@ -69,9 +69,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     try:
         refuse_lfs_pointer(path)
         if path.name in (EXPORTED, INDEX) and (saved := _read_saved(path)):
-            return saved
-        if path.suffix == SAFETENSORS:
-            content: Any = _read_safetensors(path)
+            content: Any = saved
+        elif path.suffix == SAFETENSORS:
+            content = _read_safetensors(path)
         else:
             with zipfile.ZipFile(path) as archive:
                 intact = archive.testzip() is None
