@@ -179,7 +179,7 @@ def test_schemes_from_outside_are_imported_only_if_allowed(
     (tmp_path / "imported").unlink()
     monkeypatch.delitem(sys.modules, module)
     assert_refused(
-        script(f"ckpt={run}"), f"its scheme is {module}.MyALiBi, which is no part of poslab; allow_code=true"
+        script(f"ckpt={run}"), f"its scheme is {module}.MyALiBi, which is none of poslab's parts; allow_code=true"
     )
     assert not (tmp_path / "imported").exists()
     code, output, errors = script(f"ckpt={run}", "lengths=[64]", "allow_code=true")

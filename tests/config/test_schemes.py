@@ -246,7 +246,7 @@ def test_a_scheme_of_a_stranger_within_one_of_poslab_s(tmp_path: Path, monkeypat
     assert (summary.pos, summary.pos_settings["of"]["_target_"]) == ("randomized", "within_file.MyALiBi")
     assert summary.scheme_fingerprint != fingerprints(parse_scheme("randomized"))["scheme_fingerprint"]
     for attempt in (lambda: load(run), lambda: resume(run, "trainer.max_epochs=3")):
-        with pytest.raises(SettingError, match=r"its scheme is within_file\.MyALiBi, which is no part of poslab"):
+        with pytest.raises(SettingError, match=r"its scheme is within_file\.MyALiBi, which is none of poslab's parts"):
             attempt()
     assert load(run, allow_code=True).pos == config.pos
     resume(run, "trainer.max_epochs=3", "pos.of._target_=within_file.MyALiBi")  # named, so it may be imported
@@ -264,5 +264,5 @@ def test_classes_a_checkpoint_names_within_a_scheme_are_texts(tmp_path: Path) ->
     for pos in ({"of": "os.system"}, {"_target_": "layers", "layers": ["nope", {"_target_": "os.system"}]}):
         content["poslab"]["config"]["pos"] = {"_target_": "randomized"} | pos
         save_weights(run / "checkpoints" / "best.safetensors", content["state_dict"], content["poslab"])
-        with pytest.raises(SettingError, match=r"names a class|its scheme is os\.system, which is no part"):
+        with pytest.raises(SettingError, match=r"names a class|its scheme is os\.system, which is none of"):
             load(run)

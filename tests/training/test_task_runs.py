@@ -357,7 +357,7 @@ def test_a_task_from_outside_as_in_the_readme(tmp_path: Path) -> None:
     assert poslab.load(tmp_path / "run").tokenizer is not None  # which needs none of the task's code
     again = run_process("train", "resume=run", "trainer.max_steps=3", cwd=tmp_path)
     assert again.returncode == 2
-    assert "its task is my_tasks.First, which is no part of poslab; allow_code=true imports it" in again.stderr
+    assert "its task is my_tasks.First, which is none of poslab's parts; allow_code=true imports it" in again.stderr
     assert run_process("train", "resume=run", "trainer.max_steps=3", "allow_code=true", cwd=tmp_path).returncode == 0
 
 

@@ -16,6 +16,7 @@ from poslab.environment import blamed, prepare
 from poslab.errors import UserError, suggestion
 from poslab.processes import rank
 from poslab.signals import Interrupted, raise_on_signals
+from seedstats.page.terminal import visible
 
 Schema = TypeVar("Schema")
 
@@ -135,5 +136,5 @@ def one_line_errors() -> Iterator[None]:
 def _end(message: str, code: int) -> NoReturn:
     """End the program; but rank zero tells why, and by which code: for that of others Lightning would kill it first."""
     if rank() == 0:
-        print(message, file=sys.stderr)
+        print(visible(message), file=sys.stderr)  # names in somebody's file may hold what a terminal obeys
     sys.exit(code if rank() == 0 else 0)

@@ -8,11 +8,13 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
+from unittest.mock import patch
 
 from poslab.config.files import file_sha256, joined_sha256, missing
 from poslab.errors import SettingError, first_line, suggestion
@@ -253,6 +255,37 @@ def fingerprint(path: str, name: str | None = None) -> str:
 
 
 # Hugging Face's datasets
+
+
+def is_remote(path: Any) -> bool:
+    """Return whether reading a path contacts a machine that it names, as Windows does for //host/share."""
+    return isinstance(path, str) and PureWindowsPath(path).drive.startswith("\\\\")
+
+
+@contextmanager
+def on_this_machine(path: Any) -> Iterator[None]:
+    """Contact nobody within for a corpus at `path`, which a description names and no user: a data set of the Hub comes
+    from this machine's caches. Raises SettingError for what lies elsewhere."""
+    folder = Path(os.path.expanduser(str(path)))
+    if is_remote(path):
+        raise SettingError("path", path, "is on another machine, which is not contacted unless a command names it")
+    if str(path).startswith(HUB) or _is_repository(folder):
+        card = folder / "README.md"
+        head = re.split(r"^---\s*$", card.read_text(errors="replace"), flags=re.MULTILINE)[1] if card.is_file() else ""
+        if "://" in head:
+            problem = f"{card} names files elsewhere, which are not read unless a command names it"
+            raise SettingError("path", path, problem)
+        hub, library = import_module("huggingface_hub").constants, import_module("datasets").config
+        with patch.object(hub, "HF_HUB_OFFLINE", True), patch.object(library, "HF_HUB_OFFLINE", True):
+            try:
+                yield
+            except SettingError as error:
+                if error.option != "path" or not str(path).startswith(HUB):
+                    raise
+                problem = "is not in this machine's caches, and the Hub is not contacted unless a command names it"
+                raise SettingError("path", path, problem) from error
+    else:
+        yield
 
 
 def hugging_face() -> Any:

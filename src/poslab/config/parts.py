@@ -2,19 +2,17 @@
 
     optim=muon        model/norm=rms        callbacks.mine._target_=my_file.Mine callbacks.mine.every=10
 
-Such a node is plain values until the run needs what it makes; `part` makes it, by Hydra's rules, and the caller adds
-what only the caller has, such as the parameters of the model.
+Such a node is plain values until the run needs what it makes; `part` makes it, and the caller adds what only the caller
+has, such as the parameters of the model.
 """
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from types import NoneType
 from typing import Any, get_type_hints
-
-from hydra.utils import instantiate
-from omegaconf import OmegaConf
 
 from poslab.config.fields import Limited, imported, in_words, kinds, typed
 from poslab.config.files import CONFIGS
@@ -54,9 +52,11 @@ def checked_node(
         return {TARGET: str(node[TARGET]), **asdict(typed(target, settings, option))}  # type: ignore[call-overload]
     known, takes_any = _parameters(target)
     for name, value in settings.items():
-        if name in passed or not (takes_any or name in known or name.startswith("_")):
+        if name in passed or name.startswith("_") or not (takes_any or name in known):
             valid = [*beside, *(one for one in known if one not in {*passed, *beside})]
             raise _unknown(option, name, value, valid)
+        if value == "???":
+            raise SettingError(f"{option}.{name}", "", "must be given")
     _check_numbers(target, settings, option)
     return {TARGET: str(node[TARGET]), **settings}
 
@@ -74,18 +74,18 @@ def _check_numbers(target: Callable[..., Any], settings: Mapping[str, Any], opti
 
 
 def part(node: Mapping[str, Any], option: str) -> Callable[..., Any]:
-    """Return the callable of a node, with the node's settings given.
+    """Return the callable of a node, with the node's settings given. (`config.trust` decides what a node may name.)
 
     Raises SettingError for a node as `checked_node` does, and when it is called, if the callable refuses its settings.
     """
-    # What a setting names within is never made, or a run folder could have any callable called.
-    whole = {**checked_node(node, option), "_partial_": True, "_convert_": "all", "_recursive_": False}
-    made = instantiate(OmegaConf.create(whole))
+    # Values stay what they are: Hydra's `instantiate` would make what one names within, and look up its ${names}.
+    settings = copy.deepcopy(checked_node(node, option))
+    target = imported(settings.pop(TARGET), option)
 
-    @functools.wraps(made.func, updated=())
+    @functools.wraps(target, updated=())
     def called(*arguments: Any, **more: Any) -> Any:
         try:
-            return made(*arguments, **more)
+            return target(*arguments, **settings, **more)
         except UserError:
             raise
         except Exception as error:  # whatever a class makes of a setting of another type

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from poslab.config.fields import Role, typed
 from poslab.config.groups import GROUPS, SLOTS, role_of
-from poslab.config.nodes import TARGET, chosen, given_of, known_settings, shown, training_of_scheme
+from poslab.config.nodes import TARGET, chosen, given_of, known_settings, shown, targets, training_of_scheme
 from poslab.config.parts import Node, checked_node, module_node, without_recipe
 from poslab.config.schema import (
     MADE,
@@ -55,6 +55,7 @@ class TrainConfig:
     init_sha256: str | None = None  # of the weights that it began with, once it has
     init_group: str | None = None  # which runs with other seeds have in common that began with runs of other seeds
     parts_fingerprint: str | None = None  # of the source of parts from outside poslab, once it has begun
+    data_on_this_machine: bool = False  # whether a description named the data, and nobody is contacted for them
 
     @property
     def pos_settings(self) -> dict[str, Any]:
@@ -88,6 +89,11 @@ class TrainConfig:
         """Nodes of the parts, by their groups."""
         slots = {"optim": self.optimizer, "schedule": self.schedule, "callbacks": self.callbacks, "logger": self.logger}
         return {**slots, "model": {name: getattr(self.model, name) for name in MADE}}
+
+    @property
+    def classes(self) -> list[str]:
+        """Every class that the settings name."""
+        return [str(target) for target in targets(self.plain) if target is not None]
 
     @property
     def plain(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -27,6 +28,7 @@ from poslab.config.corpora import (
     corpus_format,
     find_files,
     fingerprint,
+    on_this_machine,
     parts_at,
     text_name,
 )
@@ -80,14 +82,16 @@ def reading(data: Mapping[str, Any]) -> dict[str, Any]:
     return {argument: data[setting] for argument, setting in names.items()}
 
 
-def corpus_of(config: DataConfig) -> Corpus:
-    """Return the text of a run. Raises as `load_corpus` does, by the names of settings on the command line."""
+def corpus_of(config: DataConfig, here: bool = False) -> Corpus:
+    """Return the text of a run. here: as `on_this_machine` finds it. Raises as `load_corpus` does, by the names of
+    settings on the command line."""
     cache_dir = Path(config.cache_dir).expanduser() if config.cache_dir else default_cache_dir()
     split = Split(config.validation_share, config.test_share)
     try:
         tokenizer = load_tokenizer(config.encoding)
         observed = config.vocabulary == "observed"
-        return load_corpus(config.path, tokenizer, cache_dir, observed, split, **reading(vars(config)))
+        with on_this_machine(config.path) if here else nullcontext():
+            return load_corpus(config.path, tokenizer, cache_dir, observed, split, **reading(vars(config)))
     except SettingError as error:
         raise error.prefixed("data") from error
 

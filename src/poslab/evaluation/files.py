@@ -1,8 +1,8 @@
 """Evaluation of checkpoints: chooses the text, and keeps the losses in the run folder, as JSON and for TensorBoard."""
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -12,18 +12,19 @@ import torch
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
-from poslab.config.corpora import fingerprint
+from poslab.config.corpora import fingerprint, on_this_machine
 from poslab.config.fields import MOST_TOKENS
 from poslab.config.files import default_cache_dir, write_whole
 from poslab.config.nodes import TARGET
 from poslab.config.schemes import parse_task
+from poslab.config.trust import require_trusted
 from poslab.data.corpus import WHOLE, Corpus, Split, load_corpus, reading
 from poslab.data.tokenizer import Vocabulary
 from poslab.errors import SettingError
 from poslab.evaluation.evaluate import evaluate
 from poslab.evaluation.stream_losses import memory_lengths_of
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
-from poslab.runs.code import distrust, outside, task_sha256
+from poslab.runs.code import task_sha256
 from poslab.runs.evaluation import Evaluation, last_tokens, read_evaluation, window_ends
 from poslab.runs.folder import EVALUATION, RunFolder
 from poslab.runs.load import Run
@@ -55,14 +56,17 @@ def held_out(corpus: Corpus) -> Text:
 def own_text(checkpoint: Checkpoint, path: str | None = None) -> Text:
     """Read the held-out part of the text that the model was trained on: the test part, or else the validation part.
 
-    path: where that text is now. Raises SettingError where it is gone or has changed.
+    path: where that text is now; where the run says, nobody is contacted. Raises SettingError where it is gone or has
+    changed.
     """
     vocabulary, data = _vocabulary(checkpoint), checkpoint.config["data"]
+    elsewhere = nullcontext() if path else on_this_machine(data["path"])
     path = path or str(data["path"])
     try:
-        if fingerprint(path, data["name"]) == checkpoint.data_sha256:  # it may name any file: no other is tokenised
-            cuts = (vocabulary.observed is not None, Split(data["validation_share"], data["test_share"]))
-            return held_out(load_corpus(path, vocabulary.encoding, default_cache_dir(), *cuts, **reading(data)))
+        with elsewhere:
+            if fingerprint(path, data["name"]) == checkpoint.data_sha256:  # it may name any file: no other is tokenised
+                cuts = (vocabulary.observed is not None, Split(data["validation_share"], data["test_share"]))
+                return held_out(load_corpus(path, vocabulary.encoding, default_cache_dir(), *cuts, **reading(data)))
     except (SettingError, OSError) as error:  # OSError: of a name that no system takes
         problem = f"the text it was trained on can't be read ({error}); name one with data_path"
         raise SettingError("ckpt", checkpoint.path, problem) from error
@@ -73,11 +77,13 @@ def own_text(checkpoint: Checkpoint, path: str | None = None) -> Text:
 def own_task(checkpoint: Checkpoint, allow_code: bool) -> Task:
     """Return the task of the model's training. Raises SettingError where it may not be imported, or has changed."""
     node = checkpoint.config["data"]
-    problem = distrust("task", outside(node), allow_code)
-    task = None if problem else parse_task(node)
-    if task is None or task_sha256(task) != checkpoint.data_sha256:
-        problem = problem or f"the code of {node[TARGET]} has changed since it was trained"
-        raise SettingError("ckpt", checkpoint.path, problem)
+    try:
+        require_trusted(checkpoint.config, ("data",), allow_code=allow_code)
+    except ValueError as error:
+        raise SettingError("ckpt", checkpoint.path, str(error)) from error
+    task = parse_task(node)
+    if task_sha256(task) != checkpoint.data_sha256:
+        raise SettingError("ckpt", checkpoint.path, f"the code of {node[TARGET]} has changed since it was trained")
     return task
 
 
@@ -154,13 +160,14 @@ def evaluate_run(
     text: Text | None = None,
     data_path: str | None = None,
     allow_code: bool = False,
+    named: Collection[str] = (),
 ) -> Evaluation:
     """Evaluate the best weights of a run on its own text, and write the result into its folder where that is possible.
 
-    text: the run's own, where it is at hand. data_path: where that text is now. Raises SettingError for a checkpoint or
-    a text that can't be read.
+    text: the run's own, where it is at hand. data_path: where that text is now. allow_code, named: as in
+    `load_checkpoint`. Raises SettingError for a checkpoint or a text that can't be read.
     """
-    checkpoint = load_checkpoint(folder, allow_code=allow_code)
+    checkpoint = load_checkpoint(folder, allow_code=allow_code, named=named)
     text = text or own_text(checkpoint, data_path)
     evaluation = evaluate_checkpoint(checkpoint, text, lengths, stride, last)
     with suppress(OSError, UnicodeError):  # then it is evaluated anew each time

@@ -20,6 +20,7 @@ from transformers.modeling_outputs import CausalLMOutput
 from poslab import GPT
 from poslab.config.parts import with_parts
 from poslab.config.schemes import parse_scheme
+from poslab.config.trust import require_trusted
 from poslab.runs.code import edited
 
 
@@ -46,13 +47,16 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
     config_class = PoslabConfig
     _keys_to_ignore_on_load_unexpected: ClassVar = ["observed_tokens"]
 
-    def __init__(self, config: PoslabConfig) -> None:
+    def __init__(self, config: PoslabConfig, allow_code: bool = False) -> None:
+        """Make the model that a configuration describes; `from_pretrained(..., allow_code=True)` imports a scheme or a
+        part of the block that is none of poslab's."""
         super().__init__(config)
+        require_trusted({"pos": config.pos, "model": config.model}, ("pos", "model"), allow_code=allow_code)
         with torch.device("cpu"):  # transformers begins on a device without memory, where a scheme can't be tried
             settings = with_parts(config.model, "model")
             gpt = GPT(parse_scheme(config.pos) if config.pos else None, vocab_size=config.vocab_size, **settings)
         about = getattr(config, "poslab", None)  # none of a model that nobody trained
-        if whose := about and edited(about, gpt.pos):
+        if whose := about and edited(about, gpt.pos, config.model):
             warnings.warn(f"the code of {whose} has changed since it was trained", stacklevel=2)
         gpt.seed = config.seed
         for name, module in gpt.named_children():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from poslab.config.nodes import TARGET, shown, with_settings
 from poslab.config.parts import Node, module_node
 from poslab.config.schema import ModelConfig
 from poslab.config.schemes import node_of, parse_scheme
+from poslab.config.trust import require_trusted
 from poslab.data.tokenizer import AnyVocabulary, Symbols, Vocabulary, load_tokenizer
 from poslab.errors import SettingError, as_typed, lacks_memory
 from poslab.model.architectures import ARCHITECTURES, tables_of
@@ -25,7 +26,7 @@ from poslab.positions import PositionScheme
 from poslab.positions.combined import Wrapper
 from poslab.positions.sizes import check_sizes, initial_tables
 from poslab.runs.checkpoint_files import read_checkpoint
-from poslab.runs.code import distrust, edited, outside
+from poslab.runs.code import edited
 from poslab.runs.folder import RunFolder, run_at
 from poslab.runs.saved_weights import INDEX
 
@@ -94,10 +95,14 @@ def choose_device(name: str) -> str:
 
 
 def load_checkpoint(
-    given: str | Path, device: str = "cpu", allow_code: bool = False, settings: Mapping[str, str] | None = None
+    given: str | Path,
+    device: str = "cpu",
+    allow_code: bool = False,
+    settings: Mapping[str, str] | None = None,
+    named: Collection[str] = (),
 ) -> Checkpoint:
-    """Load the model of a file or a run folder, its weights as they were written. Loading runs no code of the file's; a
-    scheme is imported from outside poslab only where `allow_code` says so.
+    """Load the model of a file or a run folder, its weights as they were written. Loading runs no code of the file's:
+    its scheme and block are poslab's own (`config.trust`), of classes in `named`, or any where `allow_code` says so.
 
     settings: of the scheme, as text by name, in the place of those that it was trained with.
 
@@ -108,13 +113,9 @@ def load_checkpoint(
     try:
         content = read_checkpoint(path)
         about = content["poslab"]
-        node = about["config"]["pos"]
-        parts = {"scheme": node, "model": about["config"]["model"]}
-        for problem in (distrust(what, outside(of_it), allow_code) for what, of_it in parts.items()):
-            if problem:
-                raise ValueError(problem)
-        scheme = parse_scheme(node)
-        if whose := edited(about, scheme):
+        require_trusted(about["config"], ("pos", "model"), named, allow_code)
+        scheme = parse_scheme(about["config"]["pos"])
+        if whose := edited(about, scheme, about["config"]["model"]):
             print(f"warning: {path}: the code of {whose} has changed since it was trained", file=sys.stderr)
         vocabulary = vocabulary_of(about)
         config, pos_name, sha256 = dict(about["config"]), str(about["pos"]), str(about["data_sha256"])

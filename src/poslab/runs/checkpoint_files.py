@@ -74,7 +74,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             content = _read_safetensors(path)
         else:
             with zipfile.ZipFile(path) as archive:
-                intact = archive.testzip() is None
+                # torch compresses nothing; what another has compressed could unpack to any size.
+                stored = all(part.compress_type == zipfile.ZIP_STORED for part in archive.infolist())
+                intact = stored and archive.testzip() is None
             content = torch.load(path, map_location="cpu", weights_only=True) if intact else None
     except pickle.UnpicklingError as error:
         problem = "holds something else than tensors and plain values, so it isn't loaded: that could run any code"

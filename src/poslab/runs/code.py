@@ -8,7 +8,7 @@ import ast
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -30,30 +30,18 @@ _CONTRACT = {
     "positions": ("__init__", "base", "pictures", "sizes", "terms"),
     "tasks": ("__init__", "base", "checks"),
 }
-# Importing a class of these and making one of it does nothing else, whoever wrote its settings.
-_TRUSTED = ("poslab.", "torch.nn.", "torch.optim.", "pytorch_lightning.")
+# A run records the versions of these, so the source of their classes needs no fingerprint.
+_LIBRARIES = ("torch.nn.", "torch.optim.", "pytorch_lightning.")
 _SHARED = {_ROOT / package / f"{name}.py" for package, names in _CONTRACT.items() for name in names}
 
 
 def outside(node: Mapping[Any, Any]) -> list[str]:
-    """Return the classes that a node, or a node within it, names from outside poslab and the libraries it builds on."""
+    """Return the classes that a node, or a node within it, names from outside poslab and the libraries it builds on.
+
+    Their source is a part of what a run is. Which of them may be imported is another question (`config.trust`).
+    """
     named = (str(target) for target in targets(node) if target is not None)
-    return [target for target in named if "." in target and not target.startswith(_TRUSTED)]
-
-
-def foreign_code(config: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the classes from outside that settings, as those of a config.yaml, name, by what they are in words."""
-    words = {"pos": "scheme", "data": "task", "model": "block", "optim": "optimizer", "callbacks": "callback"}
-    found = {words.get(group, group): outside(config.get(group) or {}) for group in ("pos", "data", "model", *SLOTS)}
-    return {word: classes for word, classes in found.items() if classes}
-
-
-def distrust(what: str, foreign: Sequence[str], allow_code: bool) -> str:
-    """Return why a scheme, or another part of these classes, is not imported; empty if it may be."""
-    if allow_code or not foreign:
-        return ""
-    named = ", ".join(foreign)
-    return f"its {what} is {named}, which is no part of poslab; allow_code=true imports it, if you trust it"
+    return [target for target in named if "." in target and not target.startswith(("poslab.", *_LIBRARIES))]
 
 
 @cache
@@ -100,7 +88,7 @@ def source_files(*classes: Callable[..., Any]) -> set[Path]:
     files: dict[str, Path] = {}
     bases = {base.__module__ for cls in classes for base in (cls.__mro__ if isinstance(cls, type) else [cls])}
     for name in bases - sys.stdlib_module_names:
-        if name.startswith(_TRUSTED[1:]):  # whose versions are recorded
+        if name.startswith(_LIBRARIES):
             continue
         file = Path(getattr(sys.modules.get(name), "__file__", None) or "none")
         if file.is_file():
@@ -125,12 +113,11 @@ def changed_fingerprints(before: Mapping[str, Any], scheme: PositionScheme) -> l
     return [key for key, now in fingerprints(scheme).items() if before.get(key) and not _ends(before[key], now)]
 
 
-def edited(before: Mapping[str, Any], scheme: PositionScheme) -> str:
+def edited(before: Mapping[str, Any], scheme: PositionScheme, model: Mapping[str, Any]) -> str:
     """Return the classes of a scheme, and of a model's parts from outside, whose source is no longer that of the
-    fingerprints in `before`; empty if there are none."""
+    fingerprints in `before`; empty if there are none. model: settings whose classes may be imported."""
     of_scheme = "scheme_fingerprint" in changed_fingerprints(before, scheme)
     found = [" with ".join(map(full_name, classes(scheme)))] if of_scheme else []
-    model = before["config"]["model"]
     if before.get("model_fingerprint") not in (None, model_fingerprint(model)):
         found += outside(model)
     return " or ".join(found)

@@ -16,9 +16,9 @@ from poslab.config.fields import NOT_COMPARED
 from poslab.config.groups import flat
 from poslab.config.nodes import TARGET, default_option, default_settings, distinguishing, given_settings
 from poslab.config.schemes import parse_scheme
-from poslab.errors import SettingError, as_typed
+from poslab.config.trust import require_trusted
+from poslab.errors import as_typed
 from poslab.positions.base import knows_nothing
-from poslab.runs.code import outside
 from poslab.runs.load import Run
 from poslab.runs.provenance import NO_WEIGHTS, Repeat, initial_weights
 from seedstats.table import SOURCE
@@ -59,10 +59,10 @@ class RunGroup:
     @property
     def knows_nothing(self) -> bool:
         """Return whether its scheme is known to have no positions; code from outside poslab is not imported."""
-        node = self.first.config["pos"]
         try:
-            return not outside(node) and knows_nothing(parse_scheme(node))
-        except SettingError:  # another version's
+            require_trusted(self.first.config, ("pos",))
+            return knows_nothing(parse_scheme(self.first.config["pos"]))
+        except ValueError:  # somebody's class, or another version's scheme
             return False
 
 

@@ -11,14 +11,15 @@ from typing import Any
 from omegaconf import DictConfig
 
 from poslab.config.command_line import command_line
+from poslab.config.corpora import is_remote
 from poslab.config.fields import MAY_CHANGE, Role
 from poslab.config.files import missing
-from poslab.config.groups import SLOTS, flat, names, role_of
-from poslab.config.nodes import chosen, given_of, given_settings, part_of, targets, with_settings
+from poslab.config.groups import flat, names, role_of
+from poslab.config.nodes import TARGET, chosen, given_of, given_settings, part_of, targets, with_settings
 from poslab.config.schemes import node_of, parse_scheme
 from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, parse, resolved
+from poslab.config.trust import refuse_links, require_trusted
 from poslab.errors import SettingError, as_typed
-from poslab.runs.code import distrust, foreign_code
 from poslab.runs.folder import RunFolder, run_at
 from poslab.runs.readers import read_config
 
@@ -55,7 +56,7 @@ def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> T
             if all(role_of(name) is not Role.COMMAND for name in given_settings([override])):
                 own_overrides.append(override)
     try:
-        return replace(parse(merged, pos_name), overrides=own_overrides)
+        parsed = parse(merged, pos_name)
     except SettingError as error:
         if any(override.lstrip("+~").startswith(f"{error.option}=") for override in overrides):
             raise
@@ -63,6 +64,8 @@ def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> T
         if role_of(error.option) in MAY_CHANGE:
             where += f"; {error.option}=... gives another"
         raise SettingError(error.option, error.value, f"{error.problem} ({where})") from error
+    on_this_machine = "data.path" not in given_settings(overrides) and not typed["allow_code"]
+    return replace(parsed, overrides=own_overrides, data_on_this_machine=on_this_machine)
 
 
 def _read_settings(
@@ -78,14 +81,15 @@ def _read_settings(
         own = read_config(RunFolder(folder).config)
     except ValueError as error:
         raise SettingError("resume", folder, f"no run to resume: {error}") from error
-    again = [
-        *targets(chosen(typed["pos"], given_of(overrides))),
-        *(each for slot in (*SLOTS, "model") for each in targets(typed[slot] or {})),
-    ]
-    for what, named in foreign_code(own).items():
-        foreign = [target for target in named if target not in again]
-        if problem := distrust(what, foreign, typed["allow_code"]):
-            raise SettingError("resume", folder, problem)
+    try:
+        require_trusted(own, named=_named(typed, overrides), allow_code=typed["allow_code"])
+        if not typed["allow_code"]:
+            refuse_links(folder)
+    except ValueError as error:
+        raise SettingError("resume", folder, str(error)) from error
+    for option, value in {"data.path": own["data"].get("path"), "init_from": own.get("init_from")}.items():
+        if is_remote(value) and option not in given_settings(overrides):
+            raise SettingError(option, value, "is on another machine, which is not contacted unless a command names it")
     pos_name, own_overrides = own.pop("pos_name", None), own.pop("overrides", None)
     for field in PROVENANCE_FIELDS:  # its checkpoint has them
         own.pop(field, None)
@@ -94,6 +98,17 @@ def _read_settings(
     if "path" in own["data"]:
         own["data"] = own["data"] | {"cache_dir": None}
     return own, pos_name, own_overrides
+
+
+def _named(typed: dict[str, Any], overrides: Sequence[str]) -> list[Any]:
+    """Return the classes that the overrides name, by an option of a group or by themselves."""
+    settings = typed | {"pos": chosen(typed["pos"], given_of(overrides))}
+    named: list[Any] = []
+    for name in given_settings(overrides):
+        group, _, last = name.replace("/", ".").rpartition(".")
+        value = part_of(copy.deepcopy(settings), group).get(last)
+        named += [value] if last == TARGET else targets(value) if isinstance(value, dict) else []
+    return named
 
 
 def _merge(own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from poslab.config.command_line import argv_of
 from poslab.config.train import TrainConfig
+from poslab.config.trust import needs_allow_code
 from poslab.errors import UserError, first_line
 from poslab.metric import LOSS, PERPLEXITY
 from poslab.processors import compute_on
@@ -97,7 +98,8 @@ def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
         with deaf_to_interrupts():  # at Ctrl-C it would print the traceback of what it was importing
             forkserver.ensure_running()
     folder = _folder(config)
-    command = argv_of("train", *([f"resume={folder}"] if folder.is_run else overrides))
+    allowed = ["allow_code=true"] if needs_allow_code(config.plain) else []
+    command = argv_of("train", *([f"resume={folder}", *allowed] if folder.is_run else overrides))
     process = context.Process(target=_run, args=(config, command, log, code_of(config)))
     process.start()
     try:
@@ -164,7 +166,9 @@ def train_or_evaluate(config: TrainConfig, planned_code: dict[str, str | None]) 
         compute_on(config.settings.threads)
         wanted, path = config.evaluation, config.text_path
         lengths = unmeasured_lengths(folder.path, wanted)
-        evaluation = evaluate_run(folder.path, lengths, wanted.stride, wanted.last, data_path=path, allow_code=True)
+        evaluation = evaluate_run(
+            folder.path, lengths, wanted.stride, wanted.last, data_path=path, named=config.classes
+        )
         summary = Summary.read(folder.summary)
         replace(summary, metrics=summary.metrics | evaluation.metrics).write(folder.summary)
         return

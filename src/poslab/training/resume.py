@@ -17,10 +17,11 @@ from poslab.config.fields import MAY_CHANGE, Role
 from poslab.config.files import UNFINISHED
 from poslab.config.groups import flat, names, role_of
 from poslab.config.train import PROVENANCE_FIELDS, TrainConfig
+from poslab.config.trust import needs_allow_code
 from poslab.errors import RunStopped, SettingError, UserError, as_typed
 from poslab.processes import launched, rank
 from poslab.runs.checkpoint_files import read_checkpoint
-from poslab.runs.code import changed_fingerprints, edited, foreign_code, foreign_parts, parts_fingerprint
+from poslab.runs.code import changed_fingerprints, edited, foreign_parts, parts_fingerprint
 from poslab.runs.folder import RunFolder
 from poslab.runs.initial import initial_fields
 from poslab.runs.readers import read_config
@@ -210,7 +211,7 @@ def _code_notes(folder: RunFolder, config: TrainConfig, about: dict[str, Any], s
     poslab, has changed."""
     scheme, parts = config.pos, " or ".join(foreign_parts(config.parts))
     others_edited = about["config"].get("parts_fingerprint") != parts_fingerprint(config.parts)
-    if edited_part := edited(about, scheme) or (parts if others_edited else ""):
+    if edited_part := edited(about, scheme, config.parts["model"]) or (parts if others_edited else ""):
         problem = f"the code of {edited_part} has changed since step {step}; a new run trains the new code"
         raise SettingError("resume", folder, f"{problem}, the old code resumes this one")
     if changed_fingerprints(about, scheme):
@@ -286,9 +287,9 @@ def resume_hints(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
 
 
 def _resume_command(folder: RunFolder, config: TrainConfig) -> str:
-    """Return what to type to resume; `allow_code` where a class is from outside poslab, and the launcher where one has
-    started several processes."""
-    allowed = ["allow_code=true"] if foreign_code(config.plain) else []
+    """Return what to type to resume; `allow_code` where the run names what only its owner may trust, and the launcher
+    where one has started several processes."""
+    allowed = ["allow_code=true"] if needs_allow_code(config.plain) else []
     command = command_line("train", f"resume={folder}", *allowed)
     return f"{command} (with as many processes, by torchrun or srun as before)" if launched("auto") else command
 

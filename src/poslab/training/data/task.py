@@ -95,7 +95,7 @@ class TaskDataModule(DataModule):
         return line, textwrap.indent(in_columns(rows), "    ")
 
     def test(self, folder: Path) -> dict[str, Any]:
-        model = load_checkpoint(folder, allow_code=True).model
+        model = load_checkpoint(folder, named=self.config.classes).model
         metrics = measure(model, self.task, self.config.settings.seed)
         curves = {f"vs_length/{name}": {int(n): share for n, share in curve.items()} for name, curve in metrics.items()}
         write_scalars(folder, curves)

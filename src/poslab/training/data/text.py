@@ -44,7 +44,7 @@ class TextDataModule(DataModule):
         super().__init__(config)
         self.text = cast(DataConfig, config.data)
         self.context_length = self.training_length = config.model.context_length
-        self.corpus = corpus_of(self.text)
+        self.corpus = corpus_of(self.text, config.data_on_this_machine)
         self.name, self.sha256, self.vocabulary = self.corpus.name, self.corpus.sha256, self.corpus.vocabulary
         self.tokens = {"training": len(self.corpus.train), "validation": len(self.corpus.validation)}
         if len(self.corpus.test):
@@ -155,10 +155,12 @@ class TextDataModule(DataModule):
         if wanted.lengths:
             text = held_out(self.corpus)
             print(f"\nevaluating at lengths {', '.join(map(str, wanted.lengths))} ({text.name}) ...", flush=True)
-            evaluation = evaluate_run(folder, wanted.lengths, wanted.stride, wanted.last, text=text, allow_code=True)
+            evaluation = evaluate_run(
+                folder, wanted.lengths, wanted.stride, wanted.last, text=text, named=self.config.classes
+            )
             results["metrics"] = evaluation.metrics
         if len(self.corpus.test):
-            model = load_checkpoint(folder, allow_code=True).model
+            model = load_checkpoint(folder, named=self.config.classes).model
             ends = self.corpus.ends.get("test")
             losses = consecutive_token_losses(model, self.corpus.test, self.context_length, ends)
             results["test_loss"] = float(losses.mean(dtype=torch.float64))
