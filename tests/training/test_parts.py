@@ -212,7 +212,9 @@ def test_what_a_run_folder_names_runs_if_the_user_says_so(
     else:
         settings[group] = {"one": node} if group in ("callbacks", "logger") else node
     (run / "config.yaml").write_text(yaml.safe_dump(settings))
-    with pytest.raises(UserError, match=rf"resume=\S+: its \w+ is planted\.{group}, which is none of poslab's parts; allow"):
+    with pytest.raises(
+        UserError, match=rf"resume=\S+: its \w+ is planted\.{group}, which is none of poslab's parts"
+    ):
         resume(run, "trainer.max_epochs=2")
     load_checkpoint(run)
     assert not (tmp_path / "trace").exists()
@@ -228,10 +230,9 @@ def test_what_a_setting_names_is_a_value(tmp_path: Path) -> None:
     settings = yaml.safe_load((run / "config.yaml").read_text())
     settings["optim"]["betas"] = [{"_target_": "os.mkdir", "path": str(trace)}, 0.99]
     (run / "config.yaml").write_text(yaml.safe_dump(settings))
-    with pytest.raises(UserError, match=r"its optimizer is os\.mkdir, which is none of poslab's parts"):
-        resume(run, "trainer.max_epochs=2")
-    with pytest.raises(SettingError, match="refuses its settings"):
-        resume(run, "trainer.max_epochs=2", "allow_code=true")
+    for allowed in ([], ["allow_code=true"]):
+        with pytest.raises(UserError, match=r"optim\.betas\.0\._target_: keys that begin with _ have no meaning there"):
+            resume(run, "trainer.max_epochs=2", *allowed)
     assert not trace.exists()
 
 
