@@ -212,9 +212,7 @@ def test_what_a_run_folder_names_runs_if_the_user_says_so(
     else:
         settings[group] = {"one": node} if group in ("callbacks", "logger") else node
     (run / "config.yaml").write_text(yaml.safe_dump(settings))
-    with pytest.raises(
-        UserError, match=rf"resume=\S+: its \w+ is planted\.{group}, which is none of poslab's parts"
-    ):
+    with pytest.raises(UserError, match=rf"resume=\S+: its \w+ is planted\.{group}, which is none of poslab's parts"):
         resume(run, "trainer.max_epochs=2")
     load_checkpoint(run)
     assert not (tmp_path / "trace").exists()

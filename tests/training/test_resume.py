@@ -553,9 +553,7 @@ def test_a_scheme_from_elsewhere_is_not_imported_unless_the_user_says_so(
     (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')")
     monkeypatch.syspath_prepend(tmp_path)
     in_config(run_folder, "poslab.positions.t5.T5", "planted.Scheme")
-    with pytest.raises(
-        UserError, match=r"its scheme is planted\.Scheme, .*; allow_code=true"
-    ):
+    with pytest.raises(UserError, match=r"its scheme is planted\.Scheme, .*; allow_code=true"):
         resume(run_folder, "trainer.max_epochs=3")
     assert not (tmp_path / "trace").exists()
 
