@@ -567,7 +567,7 @@ def test_nothing_is_written_where_a_checkpoint_or_a_configuration_says(run_folde
     torch.save(content, last(run_folder))
     (run_folder / "events.out.tfevents.link").symlink_to(precious)
     in_config(run_folder, "cache_dir: null", f"cache_dir: {tmp_path / 'cache'}")
-    resume(run_folder, "trainer.max_epochs=3")
+    resume(run_folder, "trainer.max_epochs=3", "allow_code=true")
     assert precious.read_text() == "mine" * 100
     assert {path.name for path in tmp_path.iterdir()} == {"run", "precious"}
 
