@@ -10,7 +10,7 @@ from seedstats.effects import confounded, effects_in_words
 from seedstats.finding import Finding, capital, counted, ended, finding, missing_seeds
 from seedstats.groups import Group
 from seedstats.interactions import interactions_in_words
-from seedstats.metric import Metric, per_cent
+from seedstats.metric import Metric, decimals, per_cent
 from seedstats.statistics.best import BestSet
 from seedstats.statistics.paired import FEWEST_SEEDS, Difference
 from seedstats.statistics.proportions import at_most
@@ -32,7 +32,22 @@ def headline(one: Comparison) -> str:
         return f"No answer yet: {ended(_why_unknown(one))}"
     answer = _single_best(one, one.best) if len(one.best.members) == 1 else _several_best(one, one.best)
     at_best = f"Each name is at its best setting by {one.chosen_by}." if one.in_grids else ""
-    return " ".join(filter(None, [answer, at_best, *_left_out(one), _missing(one)]))
+    return " ".join(filter(None, [*_failed(one), answer, at_best, *_left_out(one), _missing(one)]))
+
+
+def _failed(one: Comparison) -> list[str]:
+    """Return sentences on groups whose means mislead, as some of their runs failed."""
+    sentences = []
+    for group in one.judged:
+        if seeds := one.failed.get(group.label):
+            interval = group.estimate.interval
+            places = decimals(interval.high - interval.low) if interval else 4
+            median, mean = (f"{value:.{places}f}" for value in (group.median, group.estimate.mean))
+            sentences.append(
+                f"{len(seeds)} of {counted(len(group.values))} of {group.label} failed, so its mean {mean} misleads: "
+                f"its median is {median}."
+            )
+    return sentences[:FEW]
 
 
 def _single_best(one: Comparison, best: BestSet) -> str:

@@ -18,6 +18,7 @@ from seedstats.groups import Group, SeedPlan, groups_of, references_of
 from seedstats.interactions import Interaction, interactions
 from seedstats.metric import Metric, metric_of
 from seedstats.statistics.best import BestSet, best_set, shown
+from seedstats.statistics.failures import failed_seeds
 from seedstats.statistics.families import one_family, without_claims
 from seedstats.statistics.intervals import CONFIDENCE
 from seedstats.statistics.paired import FEWEST_SEEDS, Difference, paired
@@ -95,6 +96,14 @@ class Comparison:
     def shown(self) -> list[tuple[str, str]]:
         """Return the tested pairs that are shown to differ, as (better, worse)."""
         return shown(self.tested, lower=not self.metric.higher_is_better)
+
+    @cached_property
+    def failed(self) -> dict[str, list[int]]:
+        """Return the seeds whose runs failed (`statistics.failures`), by the label of their group; of proportions,
+        which have ends, there are none."""
+        if self.metric.is_proportion:
+            return {}
+        return failed_seeds({group.label: group.values for group in self.groups}, self.metric.sign)
 
     @cached_property
     def best(self) -> BestSet | None:

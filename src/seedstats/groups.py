@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 from typing import NamedTuple
 
 import numpy as np
@@ -74,6 +74,10 @@ class Group:
         """Return the sort key, lower is better: the proportion of diverged seeds, then the mean of the others."""
         diverged = len(self.diverged) / (len(self.diverged) + len(self.values))
         return diverged, self.metric.sign * self.estimate.mean
+
+    @property
+    def median(self) -> float:
+        return median(self.values.values())
 
     def mean(self, metric: str, length: int | None = None) -> float | None:
         """Return the mean of a metric, or None unless all finished seeds have it."""

@@ -57,8 +57,11 @@ class Metric:
 
     def text(self, value: float | None, sign: str = "", places: int | None = None) -> str:
         """Return a value as tables print it. places: its decimals, by default 4, of proportions 3."""
-        usual = 3 if self.is_proportion else 4
-        return "n/a" if value is None else fixed(value, usual if places is None else places, sign)
+        if value is None:
+            return "n/a"
+        if places is None:
+            return fixed(value, 3 if self.is_proportion else 4, sign)
+        return f"{value:{sign}.{places}f}"
 
     def interval(self, ends: tuple[float, float] | None, sign: str = "", places: int | None = None) -> str:
         return " to ".join(self.text(end, sign, places) for end in ends) if ends else "n/a"

@@ -1,8 +1,10 @@
 """Section of a report on one kind of data: its answers, the table of groups, and what both mean."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import median_low
 
 from seedstats import pairs
 from seedstats.answers import all_findings, caveats, findings, fine_print, headline
@@ -13,9 +15,14 @@ from seedstats.figures import scores_figure
 from seedstats.finding import ended, p_text
 from seedstats.groups import Group
 from seedstats.interactions import interactions_table
+from seedstats.metric import decimals
 from seedstats.page.blocks import Block, Bullets, Cell, Details, Figure, Gallery, Heading, Row, Table, Text, folded
 from seedstats.statistics.best import rank_intervals
+from seedstats.statistics.intervals import Interval
 from seedstats.statistics.paired import FEWEST_SEEDS
+
+Column = Callable[[Group], str | Cell]
+_ALONE = "95 % interval, each alone"
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,7 @@ class Section:
             f"{f'; that is the best of {one.candidates} settings' if one.candidates > 1 else ''}.",
             "Quote the interval in bold.",
             f"It is corrected for {n} comparisons, so all intervals hold together in 95 % of cases." * (n > 1),
-            "The interval of a single group is not corrected.",
+            "The interval of a group alone is not corrected: each misses in 5 % of cases, one of many more often.",
             "Ranks are all those that the shown differences leave possible." * bool(one.pairs),
             "Rows in brackets are references, not runs." * bool(one.references),
         ]
@@ -114,54 +121,92 @@ class Section:
     @property
     def table(self) -> Table:
         """Return the table of groups."""
-        one, planned = self.comparison, self.comparison.planned
-        ranks = self._ranks
-        each = ["", "n", one.metric.title, "95 % interval", "sd"]
-        compared = ["difference", "95 % interval, all at once", "p (Holm)"]
-        others = [
-            *(["may be best"] if one.best else []),
-            *(["rank"] if ranks else []),
-            *map(str, self._other_lengths),
-            *self.columns,
-        ]
-        columns = [*each, *compared, *others]
-        groups = [("each by itself", 4), (f"difference from {one.baseline}", len(compared))]
-        groups += [("further", len(others))] if others else []
-        lost = []
-        for name, diverged in ((name, planned.diverged[name]) for name in planned.lost):
-            counts = (diverged, "diverged"), (len(planned.seeds[name]) - diverged, "missing")
+        one, metric = self.comparison, self.comparison.metric
+        alone, compared, further = self._alone, self._compared, self._further
+        columns = {**alone, **compared, **further}
+        heads = ["", *columns]
+        rows: list[Row] = [[group.label, *(cell(group) for cell in columns.values())] for group in one.groups]
+        foot = []
+        for name in one.planned.lost:
+            diverged = one.planned.diverged[name]
+            counts = (diverged, "diverged"), (len(one.planned.seeds[name]) - diverged, "missing")
             parts = ", ".join(f"{count} {word}" for count, word in counts if count)
-            lost.append([name, f"0 ({parts})" if parts else "0", "n/a"])
-        ascending = sorted(one.references.items(), key=lambda item: one.metric.sign * item[1])
-        lost += [[f"({name})", "", one.metric.text(value)] for name, value in ascending]
+            foot.append({"n": f"0 ({parts})" if parts else "0", metric.title: "n/a"} | {"": name})
+        for name, value in sorted(one.references.items(), key=lambda item: metric.sign * item[1]):
+            foot.append({"": f"({name})", metric.title: metric.text(value)})
+        groups = [("each by itself", len(alone)), (f"difference from {one.baseline}", len(compared))]
+        on_terminal = {"", "n", "failed", "median", metric.title, _ALONE, *compared}
         return Table(
             "Results",
-            columns,
-            [self._row(group, ranks) for group in one.groups],
+            heads,
+            rows,
             highlight=one.baseline,
-            foot=[[*row, *[""] * (len(columns) - len(row))] for row in lost],
+            foot=[[cells.get(head, "") for head in heads] for cells in foot],
             sortable=True,
-            sorted_by=(2, "descending" if one.metric.higher_is_better else "ascending"),
-            narrow=[0, 1, 2, 3, 5, 6, 7],
-            groups=groups,
+            sorted_by=(heads.index(metric.title), "descending" if metric.higher_is_better else "ascending"),
+            narrow=[place for place, head in enumerate(heads) if head in on_terminal],
+            groups=groups + ([("further", len(further))] if further else []),
         )
 
-    def _row(self, group: Group, ranks: Mapping[str, str]) -> Row:
-        """Return the table's row for a group, from its label and number of seeds to the columns added."""
-        one, found, metric = self.comparison, group.estimate, self.comparison.metric
-        row: list[str | Cell] = [group.label, group.count, metric.text(found.mean), metric.interval(found.interval)]
-        row.append(metric.text(found.sd))
-        d = one.differences.get(group.label)
-        if d is None:
-            row += ["baseline", "", ""]
-        else:
-            row += [metric.text(d.mean, "+"), Cell(metric.interval(d.interval, "+"), marked=d.interval is not None)]
-            row.append("n/a" if d.p_value is None else p_text(d.p_value))
-        if one.best:
-            row.append("yes" if group.label in one.best.members else "no" if group.label in one.best.left_out else "")
-        row += [ranks[group.label]] if ranks else []
-        row += [metric.text(group.mean(metric.name, length)) for length in self._other_lengths.values()]
-        return [*row, *(cells.get(group.label, "n/a") for cells in self.columns.values())]
+    @property
+    def _alone(self) -> dict[str, Column]:
+        """Return the columns on each group by itself, by their heads; where runs failed, what a mean hides first."""
+        one, metric = self.comparison, self.comparison.metric
+        places = self._places(group.estimate.interval for group in one.groups)
+        columns: dict[str, Column] = {"n": lambda group: group.count}
+        if one.failed:
+            columns["failed"] = lambda group: f"{len(one.failed.get(group.label, ()))} of {len(group.values)}"
+            columns["median"] = lambda group: metric.text(group.median, places=places)
+        columns[metric.title] = lambda group: metric.text(group.estimate.mean, places=places)
+        columns[_ALONE] = lambda group: metric.interval(group.estimate.interval, places=places)
+        columns["sd"] = lambda group: metric.text(group.estimate.sd, places=places)
+        return columns
+
+    @property
+    def _compared(self) -> dict[str, Column]:
+        """Return the columns on the differences from the baseline, by their heads."""
+        one, metric = self.comparison, self.comparison.metric
+        places = self._places(d.interval for d in one.differences.values())
+
+        def difference(group: Group) -> str:
+            d = one.differences.get(group.label)
+            return "baseline" if d is None else metric.text(d.mean, "+", places)
+
+        def interval(group: Group) -> str | Cell:
+            d = one.differences.get(group.label)
+            return "" if d is None else Cell(metric.interval(d.interval, "+", places), marked=d.interval is not None)
+
+        def p_value(group: Group) -> str:
+            d = one.differences.get(group.label)
+            return "" if d is None else "n/a" if d.p_value is None else p_text(d.p_value)
+
+        return {"difference": difference, "95 % interval, all at once": interval, "p (Holm)": p_value}
+
+    @property
+    def _further(self) -> dict[str, Column]:
+        """Return the other columns, by their heads."""
+        one, ranks = self.comparison, self._ranks
+        columns: dict[str, Column] = {}
+        if (best := one.best) is not None:
+            words = dict.fromkeys(best.members, "yes") | dict.fromkeys(best.left_out, "no")
+            columns["may be best"] = lambda group: words.get(group.label, "")
+        if ranks:
+            columns["rank"] = lambda group: ranks[group.label]
+        for head, length in self._other_lengths.items():
+            columns[head] = partial(self._mean_at, length)
+        for head, cells in self.columns.items():
+            columns[head] = partial(_cell_of, cells)
+        return columns
+
+    def _mean_at(self, length: int, group: Group) -> str:
+        metric = self.comparison.metric
+        return metric.text(group.mean(metric.name, length))
+
+    def _places(self, intervals: Iterable[Interval | None]) -> int | None:
+        """Return the decimals of a column: two digits of the width of the interval in the middle; None where there is
+        no interval with a width."""
+        widths = [ends.high - ends.low for ends in intervals if ends is not None and ends.high > ends.low]
+        return decimals(median_low(widths)) if widths else None
 
     @property
     def _ranks(self) -> dict[str, str]:
@@ -177,6 +222,10 @@ class Section:
         known = {length for group in one.groups for name, length in group.known if name == one.metric.name}
         lengths = sorted({length for length in known if length is not None} - {one.metric.length})
         return {f"{one.metric.name} at {length}": length for length in lengths}
+
+
+def _cell_of(cells: Mapping[str, str], group: Group) -> str:
+    return cells.get(group.label, "n/a")
 
 
 def file_name(text: str) -> str:

@@ -42,10 +42,10 @@ def test_table_has_a_row_per_scheme(tmp_path: Path) -> None:
     assert page_in(folder).headlines == [headline(compare_folders(tmp_path))]
     for row in rows:
         loss = estimate(losses[row[0]].values())
-        assert row[1:5] == ["5", f"{loss.mean:.4f}", "{:.4f} to {:.4f}".format(*loss.interval), f"{loss.sd:.4f}"]
-        assert row[8:11] == ["1,000", "1,500", "512"]
+        assert row[1:5] == ["5", f"{loss.mean:.2f}", "{:.2f} to {:.2f}".format(*loss.interval), f"{loss.sd:.2f}"]
+        assert row[9:12] == ["1,000", "1,500", "512"]
     found = differences(losses, "absolute")["t5"]
-    assert rows[0][5:7] == [f"{found.mean:+.4f}", "{:+.4f} to {:+.4f}".format(*found.interval)]
+    assert rows[0][5:7] == [f"{found.mean:+.3f}", "{:+.3f} to {:+.3f}".format(*found.interval)]
     assert rows[0][7] == p_text(found.p_value)
     assert rows[2][5:8] == ["baseline", "", ""]
 
