@@ -1,8 +1,9 @@
 """Which process of a run this is, and how many its launcher has started, by the variables that the launcher sets."""
 
 import pytest
+from refusals import refused
 
-from poslab.errors import SettingError, UserError
+from poslab.errors import UserError
 from poslab.processes import launched, launcher_plugins, rank, require_launcher
 
 TORCHRUN = "TORCHELASTIC_RUN_ID=1 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2"
@@ -27,7 +28,7 @@ def test_a_launcher_tells_by_its_variables(case: str, monkeypatch: pytest.Monkey
     assert (rank(), launched("auto"), launched(2) if started else {}) == (own_rank, started, started)
     assert [type(plugin).__name__ for plugin in launcher_plugins()] == plugins
     if started:
-        with pytest.raises(SettingError, match=r"^trainer\.devices=3: (torchrun|srun) has started 2 on each machine"):
+        with refused("trainer.devices", "3", "2"):
             launched(3)
 
 

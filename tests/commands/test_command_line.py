@@ -10,6 +10,7 @@ from common import composed
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from poslab.config.command_line import help_text, parse_line
 from poslab.config.fields import setting
@@ -170,9 +171,7 @@ def test_a_path_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("lr=0.1").mkdir()
     assert parse_line(EvaluateConfig, ["runs/a", "stride=3"]) == EvaluateConfig("runs/a", stride=3)
     assert parse_line(CompareConfig, ["runs/a", "lr=0.1"]).runs == ["runs/a", "lr=0.1"]
-    with pytest.raises(
-        UserError, match=r"^lr=0\.1: ckpt is runs/a already, and one; other settings are .* NAME=VALUE$"
-    ):
+    with refused("lr", "0.1", "NAME=VALUE"):
         parse_line(EvaluateConfig, ["runs/a", "lr=0.1"])
 
 
@@ -198,7 +197,7 @@ def test_train_s_lines_in_hydra_s_grammar(typed: list[str], overrides: list[str]
 def test_what_is_no_flag_of_train_s(word: str) -> None:
     """Some are short for flags of Hydra's, or begin like one, and would be read as that."""
     for line in ([word], ["seed=1", word, "-m"], ["--cfg", "job", word]):
-        with pytest.raises(UserError, match=rf"^{word}: unknown flag; --help shows what there is$"):
+        with pytest.raises(UserError, match=rf"^{word}: .*--help"):
             parse_arguments(line)
     known = ["--cfg=job", "--config-dir", "x", "-h", "--multirun", "--resolve"]
     flags = parse_arguments(["seed=1", *known])

@@ -51,7 +51,7 @@ def test_one_batch_is_learned_by_heart(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_a_model_that_does_not_learn_is_told(tmp_path: Path) -> None:
     settings = ("debug=overfit", *SMALL, "trainer.max_steps=3", f"run_dir={tmp_path / 'run'}")
-    with pytest.raises(RunStopped, match=r"target_loss=0\.01: not reached in 3 steps; the last batch's loss was \d"):
+    with pytest.raises(RunStopped, match=r"target_loss=0\.01: .*\b3 steps"):
         train(compose_config(*settings))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from common import compose_config
+from refusals import refused
 from runs_to_compare import (
     change_config,
     change_summary,
@@ -20,7 +21,7 @@ from runs_to_compare import (
     write_task_run,
 )
 
-from poslab.errors import SettingError, UserError
+from poslab.errors import UserError
 from poslab.sweep import sweep
 from poslab.sweep.job_list import Job
 from seedstats.comparison import Comparison
@@ -68,9 +69,7 @@ def test_without_lengths_beyond_the_range_the_longest_counts(tmp_path: Path) -> 
 
 def test_a_text_has_its_loss_and_nothing_else(tmp_path: Path) -> None:
     write_run(tmp_path)
-    with pytest.raises(
-        SettingError, match=r"metric=exact: there is no such metric; valid: last validation loss, best validation loss$"
-    ):
+    with refused("metric", "exact", "last validation loss", "best validation loss"):
         compare_folders(tmp_path, metric="exact")
 
 
@@ -144,7 +143,7 @@ def three(written: Path, tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
 def test_within_one_task_runs_may_differ_in_nothing_but_the_scheme(three: Path) -> None:
     change_summary(three / "sort" / "shaw-seed2", steps=2000)
-    with pytest.raises(UserError, match=r"^sort: the runs differ in more than the scheme, .*: steps: 1000 "):
+    with pytest.raises(UserError, match=r"^sort: .*steps: 1000 "):
         report_of(three)
 
 
@@ -156,9 +155,9 @@ def test_what_is_chosen_counts_where_it_is_known(three: Path, capsys: pytest.Cap
     notes = capsys.readouterr().err
     assert "note: baseline=t5: unknown; valid: " in notes
     assert "note: length=40: last validation loss is of the whole run, at no length; the default is used" in notes
-    with pytest.raises(SettingError, match="length=41: exact is known at 10, 20, 40"):
+    with refused("length", "41", "10", "20", "40"):
         report_of(three, length=41)
-    with pytest.raises(SettingError, match="baseline=t6: unknown"):
+    with refused("baseline", "t6"):
         report_of(three, baseline="t6")
 
 

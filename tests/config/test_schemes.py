@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from common import ALIBI, compose_config
+from refusals import refused
 from runs_to_compare import change_config, compare, write_run
 from runs_to_resume import TINY, resume
 
@@ -74,13 +75,13 @@ def test_a_class_on_the_command_line_brings_its_own_settings() -> None:
     target = "pos._target_=poslab.positions.t5.T5"
     assert compose_config(target, "pos.num_buckets=8").pos == parse_scheme({"_target_": "t5", "num_buckets": 8})
     assert compose_config("pos=shaw", "pos.num_buckets=8", target).pos_settings["num_buckets"] == 8
-    with pytest.raises(SettingError, match=r"pos\.keys=false: unknown setting; valid: num_buckets"):
+    with refused("pos.keys", "false", "num_buckets"):
         compose_config("pos=shaw", "pos.keys=false", target)
 
 
 def test_names_stand_for_classes() -> None:
     assert parse_scheme("t5") == parse_scheme({"_target_": "poslab.positions.t5.T5"})
-    with pytest.raises(SettingError, match=r"^pos\._target_=: must be given"):
+    with refused("pos._target_", ""):
         parse_scheme({"num_buckets": 8})
 
 
@@ -175,7 +176,7 @@ def test_an_entry_is_refused_by_its_place(named: str) -> None:
 def test_an_entry_has_one_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "has_window.py").write_text(f"{HEAD}{FROZEN}window: int = 3")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(SettingError, match=r"^pos\.layers\.0\.window=null: Mine has a setting of that name itself"):
+    with refused("pos.layers.0.window", "null"):
         parse_scheme({"_target_": "layers", "layers": [{"_target_": "has_window.Mine"}]})
 
 
@@ -224,7 +225,7 @@ def test_a_trained_pattern_takes_other_settings_by_place(tmp_path: Path) -> None
         with pytest.raises(SettingError, match=problem):
             load(run, settings=settings)
     resume(run, "trainer.max_epochs=3", "pos.layers.0.base=10000")
-    with pytest.raises(SettingError, match=r"the run has other settings, pos\.layers\.0\.base=500.0 \(its own: 10000"):
+    with pytest.raises(SettingError, match=r"pos\.layers\.0\.base=500.0.*10000"):
         resume(run, "trainer.max_epochs=4", "pos.layers.0.base=500")
 
 
@@ -246,7 +247,7 @@ def test_a_scheme_of_a_stranger_within_one_of_poslab_s(tmp_path: Path, monkeypat
     assert (summary.pos, summary.pos_settings["of"]["_target_"]) == ("randomized", "within_file.MyALiBi")
     assert summary.scheme_fingerprint != fingerprints(parse_scheme("randomized"))["scheme_fingerprint"]
     for attempt in (lambda: load(run), lambda: resume(run, "trainer.max_epochs=3")):
-        with pytest.raises(SettingError, match=r"its scheme is within_file\.MyALiBi, which is none of poslab's parts"):
+        with pytest.raises(SettingError, match=r"within_file\.MyALiBi"):
             attempt()
     assert load(run, allow_code=True).pos == config.pos
     resume(run, "trainer.max_epochs=3", "pos.of._target_=within_file.MyALiBi")  # named, so it may be imported
@@ -264,5 +265,5 @@ def test_classes_a_checkpoint_names_within_a_scheme_are_texts(tmp_path: Path) ->
     for pos in ({"of": "os.system"}, {"_target_": "layers", "layers": ["nope", {"_target_": "os.system"}]}):
         content["poslab"]["config"]["pos"] = {"_target_": "randomized"} | pos
         save_weights(run / "checkpoints" / "best.safetensors", content["state_dict"], content["poslab"])
-        with pytest.raises(SettingError, match=r"names a class|its scheme is os\.system, which is none of"):
+        with pytest.raises(SettingError, match=r"names a class|os\.system"):
             load(run)

@@ -19,6 +19,7 @@ import torch
 from common import FULL_CAMPAIGN, SMOKE, compose_config
 from corpora import DOCUMENTS, SHAKESPEARE, WRITERS, as_csv, as_lines, as_zst, data_set, joined
 from processes import grown_by, measured_training
+from refusals import refused
 from runs_to_compare import table_in
 
 from poslab.config.corpora import fingerprint
@@ -210,7 +211,7 @@ def test_parts_are_the_splits_that_are_named(kind: str, gpt2: tiktoken.Encoding,
     write_files(tmp_path / "corpus", words)
     for path in (tmp_path / "corpus", tmp_path / "corpus" / "**" / "*.*"):
         if kind == "others" and "*" in str(path):
-            with pytest.raises(SettingError, match=r"^split=null: .* has splits \(train, validation\) and other files"):
+            with refused("split", "null"):
                 load_corpus(str(path), gpt2, tmp_path / "cache")
         else:
             assert begins(load_corpus(str(path), gpt2, tmp_path / "cache")) == expected
@@ -233,13 +234,13 @@ def test_the_splits_of_a_saved_data_set(gpt2: tiktoken.Encoding, tmp_path: Path)
     assert (loaded.name, begins(loaded)) == ("saved", ["train", "train", "test"])
     assert begins(load(only="extra")) == ["extra", "extra"]
     assert load(only="all").documents == 30
-    with pytest.raises(SettingError, match=r"^split=dev: .* has no such split; .*valid: extra, test, train, all$"):
+    with refused("split", "dev", "extra", "test", "train", "all"):
         load(only="dev")
-    with pytest.raises(SettingError, match=r"^test_share=0.1: .* has a test split of its own; leave it at 0$"):
+    with refused("test_share", "0.1", "0"):
         load(split=Split(test=0.1))
     shutil.rmtree(tmp_path / "saved" / "train")
     (tmp_path / "saved" / "dataset_dict.json").write_text('{"splits": ["extra", "test"]}')
-    with pytest.raises(SettingError, match=r"^split=null: .* has splits \(extra, test\), so it isn't clear"):
+    with refused("split", "null"):
         load()
 
 
@@ -280,11 +281,11 @@ def test_data_sets_of_the_hub(hub: Path, gpt2: tiktoken.Encoding, tmp_path: Path
     assert (loaded.name, begins(loaded), loaded.sha256) == ("owner/name", ["train", "valid"], fingerprint(path, "b"))
     assert begins(load(name="b", only="train[:5]")) == ["train", "train"]
     assert begins(load_corpus(str(hub), gpt2, tmp_path / "cache", name="a")) == ["other", "other"]  # a clone
-    with pytest.raises(SettingError, match=r"^name=null: Config name is missing.*'b'"):
+    with refused("name", "null"):
         load()
-    with pytest.raises(SettingError, match=r"^split=dev: Unknown split"):
+    with refused("split", "dev"):
         load(name="b", only="dev")
-    with pytest.raises(SettingError, match=r"^path=hf://owner/none: can't be loaded: the Hub can't be reached, and"):
+    with pytest.raises(SettingError, match=r"^path=hf://owner/none: .*Hub"):
         load_corpus("hf://owner/none", gpt2, tmp_path / "cache")
     # What has been loaded before is read from the cache of that, as it is online where nothing has changed.
     converted = next((tmp_path / "datasets").glob("*/b/0.0.0/*/dataset_info.json")).parent
@@ -359,7 +360,7 @@ def test_bad_files_are_named_and_leave_nothing(kind: str, tmp_path: Path) -> Non
 def test_of_several_files_the_bad_one_is_named(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
     for name, content in {"a": LINES, "b": LINES[:-9], "c": LINES}.items():
         (tmp_path / f"{name}.jsonl").write_bytes(content)
-    with pytest.raises(SettingError, match=r"b\.jsonl can't be read, is it complete\?"):
+    with pytest.raises(SettingError, match=r"b\.jsonl"):
         load_corpus(str(tmp_path), gpt2, tmp_path / "cache")
 
 

@@ -125,5 +125,5 @@ def test_a_prompt_is_encoded_right_or_refused(text: str) -> None:
 
 def test_ids_that_there_are_not(verdict: Corpus) -> None:
     for ids in ([-1], [0, verdict.vocabulary.size]):
-        with pytest.raises(SettingError, match=f"must be from 0 to {verdict.vocabulary.size - 1}"):
+        with pytest.raises(SettingError, match=rf"\b{verdict.vocabulary.size - 1}\b"):
             verdict.vocabulary.decode(ids)

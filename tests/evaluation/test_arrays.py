@@ -3,6 +3,7 @@
 import pytest
 import torch
 from common import SOUND, make_scheme
+from refusals import refused
 from runs_to_evaluate import CONTEXT, VOCAB, lively_model, random_text
 from torch.nn import functional as F
 
@@ -20,7 +21,7 @@ def test_a_bias_by_distance(name: str) -> None:
     terms = model.relative_terms(CONTEXT)
     nothing = not (model.pos.overrides("relative") or model.pos.overrides("score_mod"))
     if nothing or beyond_a_bias(model.pos, *terms):
-        with pytest.raises(SettingError, match=r"^bias=\w+: (does more to scores than a bias|adds nothing to scores)"):
+        with pytest.raises(SettingError, match=r"^bias=\w+: "):
             poslab.bias_by_distance(model)
         return
     found = poslab.bias_by_distance(model)
@@ -65,7 +66,7 @@ def test_maps_of_ids_and_what_is_refused() -> None:
     assert poslab.attention_maps(model, [1, 2, 3]).shape == (2, 2, 3, 3)
     assert poslab.attention_maps(model, []).shape == (2, 2, 0, 0)
     assert poslab.bias_by_distance(model, 0).shape == (2, 2, 0)
-    with pytest.raises(SettingError, match=r"^length=0: must be at least 1"):
+    with refused("length", "0", "1"):
         poslab.losses_by_position(model, [1, 2, 3], length=0)
     for text, problem in (
         ("words", "text=words: must be ids: this model has no tokenizer"),
@@ -75,7 +76,7 @@ def test_maps_of_ids_and_what_is_refused() -> None:
             poslab.attention_maps(model, text)
     model.tokenizer = Symbols(("a", "b"))
     assert torch.equal(poslab.attention_maps(model, "a b a"), poslab.attention_maps(model, [0, 1, 0]))
-    with pytest.raises(SettingError, match=r"^text=a (a ){17}a\.\.\.: c is no symbol"):
+    with pytest.raises(SettingError, match=r"^text=a (a ){17}a\.\.\.: .*\bc\b"):
         poslab.attention_maps(model, "a " * 100 + "c")
-    with pytest.raises(SettingError, match=r"^text=10 tokens: must be more than 10, the length of a window"):
+    with refused("text", "10 tokens", "10"):
         poslab.losses_by_position(model, [1] * 10, length=10)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from common import EXPORTED, SOUND, UNBOUNDED, RunScript, compose_config, make_scheme, moved
+from refusals import refused
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -182,22 +183,22 @@ def test_a_smaller_vocabulary_takes_its_rows(tmp_path: Path) -> None:
 def test_what_is_no_such_gpt2_is_refused(tmp_path: Path) -> None:
     begin = partial(init_from_pretrained, folder=tmp_path, vocabulary=Vocabulary(load_tokenizer("gpt2")))
     _gpt2(tmp_path)
-    with pytest.raises(SettingError, match=f"init_from={tmp_path}: its weights need model.num_layers=2$"):
+    with pytest.raises(SettingError, match=rf"^init_from={tmp_path}: .*model\.num_layers=2"):
         begin(GPT(None, **SIZES | {"num_layers": 3}))
-    with pytest.raises(SettingError, match=r"its transformer.wte.weight is \(50257, 16\); this model needs \(7, 16\)"):
+    with pytest.raises(SettingError, match=r"transformer\.wte\.weight.*\(50257, 16\).*\(7, 16\)"):
         begin(GPT(None, **SIZES | {"vocab_size": 7}))
     letters = Vocabulary(Characters(), torch.tensor([97, 98, 233], dtype=torch.int32))
-    with pytest.raises(SettingError, match=r"knows other tokens than characters, which these data are of$"):
+    with pytest.raises(SettingError, match="characters"):
         begin(GPT(None, **SIZES | {"vocab_size": 3}), vocabulary=letters)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"activation_function": "relu"}))
-    with pytest.raises(SettingError, match="its activation_function is relu, and only gelu_new is poslab's decoder"):
+    with pytest.raises(SettingError, match=r"activation_function.*relu.*gelu_new"):
         begin(GPT(None, **SIZES))
 
 
 def test_a_folder_with_something_in_it_stays(trained: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
-    with pytest.raises(SettingError, match="is there already; name a folder that is empty, or is to be made"):
+    with pytest.raises(SettingError, match=r"^to="):
         export(checkpoint_of(GPT(None, **SIZES)), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
@@ -206,7 +207,7 @@ def test_memory_stays_behind(tmp_path: Path) -> None:
     assert len(export(checkpoint_of(GPT(make_scheme(KNOWN[0]), **SIZES)), tmp_path / "none")) == 2
     remembering = MemoryGPT(make_scheme(next(name for name in KNOWN if name in UNBOUNDED)), memory_length=8, **SIZES)
     assert "transformers knows nothing of its memory" in export(checkpoint_of(remembering), tmp_path / "some")[-1]
-    with pytest.raises(SettingError, match=r"^ckpt=file: looks up what it has read before"):
+    with refused("ckpt", "file"):
         export(checkpoint_of(MemoryGPT(None, **SIZES, retrieval=Retrieval(layer=1))), tmp_path / "retrieved")
     assert not (tmp_path / "retrieved").exists()
 
@@ -280,7 +281,7 @@ def test_what_other_weights_need_is_said_as_one_types_it(tmp_path: Path) -> None
     assert "model.qk_norm=rms model.biases=false model.tied=false" in said
     config = json.loads((tmp_path / "out/config.json").read_text())
     (tmp_path / "out/config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
-    with pytest.raises(SettingError, match="its model_type is mamba; valid: gpt2, gpt_neox, llama, qwen3"):
+    with pytest.raises(SettingError, match=r"model_type.*mamba.*gpt2, gpt_neox, llama, qwen3"):
         init_from_pretrained(model_of("qwen3"), tmp_path / "out", Vocabulary(load_tokenizer("gpt2")))
 
 
@@ -290,22 +291,20 @@ def test_another_vocabulary_is_refused_by_its_size_and_by_its_tokenizer(tmp_path
     for file in ("vocab.json", "merges.txt"):
         (tmp_path / "out" / file).unlink()
     vocabulary = Vocabulary(load_tokenizer("gpt2"))
-    with pytest.raises(SettingError, match=r"knows 30,001 tokens, and data.encoding=gpt2 has 50,257$"):
+    with pytest.raises(SettingError, match=r"30,001.*data\.encoding=gpt2.*50,257"):
         init_from_pretrained(model_of("gpt2"), tmp_path / "out", vocabulary)
     export(checkpoint_of(model_of("gpt2")), tmp_path / "same")
     init_from_pretrained(model_of("gpt2"), tmp_path / "same", vocabulary)
     ids = json.loads((tmp_path / "same/vocab.json").read_text())
     ids["Ġthe"], ids["Ġof"] = ids["Ġof"], ids["Ġthe"]
     (tmp_path / "same/vocab.json").write_text(json.dumps(ids))
-    with pytest.raises(
-        SettingError, match=r"has another tokenizer than data.encoding=gpt2: 286 is b' the', here b' of'"
-    ):
+    with pytest.raises(SettingError, match=r"data\.encoding=gpt2.*286.*' the'.*' of'"):
         init_from_pretrained(model_of("gpt2"), tmp_path / "same", vocabulary)
     damaged = [("tokenizer.json", text) for text in ("{}", '{"model"', '{"model": {"vocab": [1]}}', "5", "null")]
     for file, text in [*(("vocab.json", text) for text in ("[1]", "5", "null", '{"a": "b"}')), *damaged]:
         (tmp_path / "same/vocab.json").unlink(missing_ok=True)
         (tmp_path / "same" / file).write_text(text)
-        with pytest.raises(SettingError, match=f"{file} has no vocabulary"):
+        with pytest.raises(SettingError, match=f"{file}"):
             init_from_pretrained(model_of("gpt2"), tmp_path / "same", vocabulary)
 
 
@@ -444,11 +443,11 @@ def test_arguments_of_transformers_are_obeyed_or_refused() -> None:
         torch.testing.assert_close(one[:, 2:], of_text)
     torch.testing.assert_close(F.linear(states[-1][:, 2:], model.gpt[0].head_weight), alone.logits)
     assert model(text, return_dict=False)[0].equal(alone.logits)
-    with pytest.raises(ValueError, match="position_ids must count from a row's first real token"):
+    with pytest.raises(ValueError, match="position_ids"):
         model(padded, attention_mask=mask, position_ids=torch.arange(7)[None])
-    with pytest.raises(ValueError, match="output_attentions: not an argument of poslab's models"):
+    with pytest.raises(ValueError, match=r"^output_attentions: "):
         model(text, output_attentions=True)
-    with pytest.raises(ValueError, match="token_type_ids: not an argument of poslab's models"):
+    with pytest.raises(ValueError, match=r"^token_type_ids: "):
         model(text, token_type_ids=0 * text)
 
 

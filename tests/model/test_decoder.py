@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from common import RICHEST, SCHEMES, make_scheme
+from refusals import refused
 
 import poslab
 from poslab import GPT
@@ -30,7 +31,7 @@ def test_poslab_alone_needs_no_torch() -> None:
     import_in_a_process(["poslab"], "torch")
     assert poslab.GPT is GPT
     assert poslab.positions.RelativeTerms
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="nothing"):
         poslab.nothing  # noqa: B018
 
 
@@ -122,7 +123,7 @@ class KeysByDistance(PositionScheme):
 
 
 def test_every_layer_is_asked_for_its_backend() -> None:
-    with pytest.raises(SettingError, match=r"^attention_backend=sdpa: can't compute values; "):
+    with refused("attention_backend", "sdpa"):
         GPT(LastLayerOnly(), attention_backend="sdpa", **SMALL)
     model, cpu = GPT(LastLayerOnly(), dropout=0.0, **(SMALL | {"context_length": 300})), torch.device("cpu")
     assert training_backend(model, cpu) == "blockwise, sdpa"
@@ -148,7 +149,7 @@ def test_what_does_not_compile_trains_uncompiled(monkeypatch: pytest.MonkeyPatch
     model, tokens = GPT(dropout=0.0, **SMALL), torch.randint(SMALL["vocab_size"], (2, 8))
     expected = model(tokens)
     monkeypatch.setattr(model, "_compiled", compiled)
-    with pytest.warns(UserWarning, match="^trains uncompiled, to the same result; torch says: no kernel$"):
+    with pytest.warns(UserWarning, match="no kernel"):
         assert torch.equal(model(tokens), expected)
     assert torch.equal(model(tokens), expected)  # without another warning
 
@@ -166,7 +167,7 @@ def test_what_compiles_forward_only_trains_uncompiled(monkeypatch: pytest.Monkey
     backend = aot_autograd(fw_compiler=nop, bw_compiler=no_kernel)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     model, tokens = GPT(dropout=0.0, compile=True, **SMALL), torch.randint(SMALL["vocab_size"], (2, 8))
-    with pytest.warns(UserWarning, match="^trains uncompiled, to the same result; torch says: ValueError: no kernel$"):
+    with pytest.warns(UserWarning, match="ValueError: no kernel"):
         model(tokens).sum().backward()
     assert model.token_embedding.weight.grad is not None
 

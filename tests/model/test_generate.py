@@ -161,7 +161,7 @@ def test_strict_refuses_what_passes_the_positions(name: str) -> None:
     with pytest.raises(SettingError) as refusal:
         stream(model, prompt, 11, sampling=Sampling(), strict=True)  # before the first token
     assert str(refusal.value).endswith(f"knows {longest} positions, and the prompt has {longest - 9} tokens")
-    with pytest.raises(SettingError, match=f"and the prompt has {longest + 1} tokens"):
+    with pytest.raises(SettingError, match=rf"\b{longest + 1}\b"):
         generate(model, [some_tokens(longest + 1).tolist()], 1, strict=True)
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from common import moved
+from refusals import refused
 from torch import nn
 from torch.nn import functional as F
 
@@ -39,9 +40,9 @@ def test_t5_is_that_of_transformers(decoder: bool) -> None:
 
 def test_a_t5_without_a_table() -> None:
     for source, problem in ((nn.Linear(2, 3).bias, "source=Parameter"), (nn.Identity(), "source=Identity")):
-        with pytest.raises(SettingError, match=f"^{problem}: has no table relative_attention_bias"):
+        with pytest.raises(SettingError, match=f"^{problem}: .*relative_attention_bias"):
             T5Bias.from_hf(source, bidirectional=True)
-    with pytest.raises(SettingError, match=r"^bidirectional=null: must be true for T5's encoder"):
+    with refused("bidirectional", "null"):
         T5Bias.from_hf(torch.zeros(32, H))
 
 
@@ -95,7 +96,7 @@ def test_rotary_counts_the_last_queries_of_a_cache() -> None:
     q, k = torch.randn(2, 1, H, T, DH).unbind()
     whole, last = rotary(q, k)[0], rotary(q[:, :, -3:], k)[0]
     assert torch.allclose(last, whole[:, :, -3:])
-    with pytest.raises(SettingError, match=r"^pairs=even: unknown; valid: halves, adjacent"):
+    with refused("pairs", "even", "halves", "adjacent"):
         Rotary(DH, pairs="even")
     with pytest.raises(SettingError, match=r"give q.transpose\(1, 2\)"):
         rotary(q.transpose(1, 2), k.transpose(1, 2))

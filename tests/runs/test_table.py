@@ -206,8 +206,8 @@ def test_what_is_not_to_be_compared_names_its_data(tmp_path: Path) -> None:
     write_task_run(tmp_path, "t5", 1, {10: 1.0})
     write_task_run(tmp_path, "shaw", 1, {10: 1.0}, params_trunk=5)
     write_run(tmp_path, "t5", 1)
-    with pytest.raises(UserError, match=r"^copy: the runs differ in more than the scheme, .*: params_trunk: "):
+    with pytest.raises(UserError, match=r"^copy: .*params_trunk: "):
         table_in(tmp_path)
     assert len(table_in(tmp_path, allow_differences=True).runs) == 3
-    with pytest.raises(UserError, match="no finished run to compare"):
+    with pytest.raises(UserError, match="no finished run"):
         run_table({"text": []})

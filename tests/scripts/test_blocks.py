@@ -44,7 +44,7 @@ def test_the_rate_with_the_lowest_mean_loss_is_chosen(losses: dict[float, list[f
 
 
 def test_nothing_is_chosen_while_a_seed_is_missing() -> None:
-    with pytest.raises(SystemExit, match="a seed is missing"):
+    with pytest.raises(SystemExit, match="seed"):
         blocks.choose(rows({0.002: [1.9, 1.8], 0.004: [1.7]}))
 
 

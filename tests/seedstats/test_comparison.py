@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from paired_figures import differences
+from refusals import refused
 from scipy import stats
 from tables import BASE, LOSS, SHARE, SHAW, compared, losses, reference, rows, said, table_of
 
@@ -70,7 +71,7 @@ def test_direction_and_unit_may_be_typed() -> None:
     """Of a metric without a unit nothing is known of what matters; 0 and 1 are taken for proportions."""
     plain = {"mine": losses(noise=0.03, mine=0.0)["mine"], "plain": losses(noise=0.03, a=0, plain=0.0)["plain"]}
     kind = {"metric": "value"}
-    with pytest.raises(BadSetting, match=r"^better: must be lower or higher, as in better=lower: which"):
+    with pytest.raises(BadSetting, match=r"^better: .*better=lower"):
         compared(rows(plain, kind))
     (text,) = said(compared(rows(plain, kind), better="lower"))
     assert text.endswith(" seeds.")
@@ -151,9 +152,9 @@ def test_each_kind_of_data_is_compared_by_itself_in_one_family() -> None:
     alone = seedstats.compare(table[table["data"] == "text"], baseline="t5")["text"].differences
     usual = {("text", name): d for name, d in found["text"].differences.items()}
     assert max(d.p_value for d in usual.values()) > max(d.p_value for d in alone.values())
-    with pytest.raises(BadSetting, match=r"^length=41: exact is known at 20, 40$"):
+    with refused("length", "41", "20", "40"):
         seedstats.compare(table, length=41)
-    with pytest.raises(BadSetting, match=r"^baseline=t6: unknown; "):
+    with refused("baseline", "t6"):
         seedstats.compare(table, baseline="t6")
 
 
@@ -169,7 +170,7 @@ def test_planned_looks_cost_as_much_as_unplanned_ones() -> None:
 
 def test_a_table_without_a_finished_run() -> None:
     for values in ([math.nan, math.nan], [None, math.inf]):
-        with pytest.raises(BadTable, match=r"^no finished run to compare, but for seeds that diverged as well$"):
+        with pytest.raises(BadTable, match="diverged"):
             compared(rows({"a": values}))
 
 

@@ -242,7 +242,7 @@ def test_what_is_no_export_is_refused_in_one_line_that_names_the_file(
 
 
 def test_a_role_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(BadTable, match=r"^sed: unknown; valid: name, seed, data, metric, better, unit, "):
+    with pytest.raises(BadTable, match=r"^sed: .*seed"):
         read_exports([], {"sed": "seed"})
 
 

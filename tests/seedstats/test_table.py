@@ -75,7 +75,7 @@ def test_any_other_column_is_a_setting(tmp_path: Path) -> None:
 
 def test_a_column_with_a_value_for_each_row_is_no_setting(tmp_path: Path) -> None:
     table = read(tmp_path, "name,seed,value,runtime\na,1,4.0,8.1\na,2,4.1,8.2\nb,1,3.9,8.3\nb,2,4.0,8.4\n")
-    with pytest.raises(BadTable, match="column runtime: nearly every row has a value of its own"):
+    with pytest.raises(BadTable, match="column runtime"):
         settings_of(table)
 
 

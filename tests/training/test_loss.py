@@ -158,5 +158,5 @@ def test_a_target_that_is_none_is_refused(target: int) -> None:
 def test_second_derivatives_are_refused() -> None:
     """A loss's own gradient is constant, so torch's mark would let them be wrong."""
     hidden, weight, targets = inputs(torch.float32)
-    with pytest.raises(RuntimeError, match=r"second derivatives \(create_graph=True\) are not known here"):
+    with pytest.raises(RuntimeError, match="create_graph=True"):
         torch.autograd.grad(head_loss(hidden, weight, targets), hidden, create_graph=True)

@@ -20,6 +20,7 @@ from common import ENDLESS, FULL_CAMPAIGN, REPOSITORY, RICHEST, compose_config
 from processes import without_pictures
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.loggers import CSVLogger
+from refusals import refused
 from runs_to_compare import runs_by_group
 from runs_to_evaluate import Malicious
 from runs_to_resume import TINY, TINY_TASK, assert_same_run, content_of, logged, resume
@@ -136,7 +137,7 @@ def test_an_interruption_waits_for_the_step_of_accumulated_gradients(
 ) -> None:
     settings = [*TINY, "trainer.accumulate_grad_batches=2", *validation]
     third_batch_end = 6
-    with counted(third_batch_end, interrupts=True), pytest.raises(Interrupted, match=r"^interrupted after step 2, "):
+    with counted(third_batch_end, interrupts=True), pytest.raises(Interrupted, match=r"\bstep 2\b"):
         train_in(tmp_path / "cut", *settings)
     resume(tmp_path / "cut")
     assert_same_run(tmp_path / "cut", trained(*settings))
@@ -296,13 +297,13 @@ def test_a_run_that_early_stopping_has_ended_is_not_extended(tmp_path: Path) -> 
     run = tmp_path / "run"
     train_in(run, *TINY, *CASES["early stopping"])
     before = tree(run)
-    with pytest.raises(UserError, match=r"early stopping has ended it after 10 steps$"):
+    with pytest.raises(UserError, match=r"early stopping.*\b10\b"):
         resume(run, "trainer.max_epochs=8")
     assert tree(run) == before
 
 
 def test_an_option_of_a_group_does_not_change_the_length(run_folder: Path) -> None:
-    with pytest.raises(UserError, match="it is finished, after"):
+    with pytest.raises(UserError, match="finished"):
         resume(run_folder, "trainer=auto", *(s for s in TINY if s.startswith("trainer.limit") or "log_every" in s))
 
 
@@ -334,7 +335,7 @@ def test_initial_weights_and_a_cut_off_before_the_first_checkpoint(
     assert yaml.safe_load((cut / "config.yaml").read_text())["init_sha256"] == sha256
     copy = weights.rename(tmp_path / "copy")
     (copy / "config.json").write_text("{}")
-    with pytest.raises(UserError, match=r"^init_from=.*/copy: the run began with other weights$"):
+    with pytest.raises(UserError, match=r"^init_from=\S*/copy: "):
         resume(cut, "trainer.max_epochs=3", f"init_from={copy}")
     capsys.readouterr()
     assert resume(cut, "trainer.max_epochs=3")["init_sha256"] == sha256
@@ -385,14 +386,14 @@ def test_a_checkpoint_that_memory_is_too_small_for_is_not_called_damaged(run_cut
     cut = shutil.copytree(run_cut_off, tmp_path / "cut")
     with mock.patch("torch.load", side_effect=MemoryError), pytest.raises(MemoryError):
         resume(cut)
-    with mock.patch("torch.load", side_effect=MemoryError), pytest.raises(SettingError, match="not enough memory"):
+    with mock.patch("torch.load", side_effect=MemoryError), pytest.raises(SettingError, match="memory"):
         load_checkpoint(last(cut))
 
 
 def test_only_what_gloo_raises_is_called_a_lost_process(tmp_path: Path) -> None:
     config, hook = compose_config(*TINY), threading.excepthook
     with (
-        pytest.raises(RunStopped, match="another process of the run is gone"),
+        pytest.raises(RunStopped, match="process"),
         resume_hints(RunFolder(tmp_path), config),
     ):
         raise RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:538] Connection closed by peer")
@@ -476,7 +477,7 @@ def test_an_extended_run_is_none_that_was_trained_for_as_long_at_once(
 def test_a_run_planned_by_steps_has_no_fewer_epochs_than_it_has_trained(tmp_path: Path) -> None:
     train_in(tmp_path / "run", *TINY, "trainer.max_epochs=null", "trainer.max_steps=10")  # two epochs
     before = tree(tmp_path / "run")
-    with pytest.raises(UserError, match=r"^trainer\.max_epochs=1: the run has trained for 2 already$"):
+    with refused("trainer.max_epochs", "1", "2"):
         resume(tmp_path / "run", "trainer.max_epochs=1")
     assert tree(tmp_path / "run") == before
 
@@ -553,7 +554,7 @@ def test_a_scheme_from_elsewhere_is_not_imported_unless_the_user_says_so(
     (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')")
     monkeypatch.syspath_prepend(tmp_path)
     in_config(run_folder, "poslab.positions.t5.T5", "planted.Scheme")
-    with pytest.raises(UserError, match=r"its scheme is planted\.Scheme, .*; allow_code=true"):
+    with pytest.raises(UserError, match=r"planted\.Scheme.*allow_code=true"):
         resume(run_folder, "trainer.max_epochs=3")
     assert not (tmp_path / "trace").exists()
 

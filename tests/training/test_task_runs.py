@@ -13,6 +13,7 @@ import pytest
 import torch
 from common import BOUNDED, ENDLESS, REPOSITORY, RunScript, assert_refused, compose_config, make_scheme
 from processes import run_process
+from refusals import refused
 from runs_to_resume import TINY_TASK, logged, resume
 from torch import Tensor
 from torch.nn import functional as F
@@ -184,7 +185,7 @@ def test_positions_of_a_task_are_those_of_a_whole_example(tmp_path: Path) -> Non
     config = compose_config(
         "data=addition", "data.coupled=true", "pos=t5", "model.memory_length=8", f"run_dir={tmp_path / 'run'}"
     )
-    with pytest.raises(SettingError, match="data=addition: is read in segments, whose positions are counted on"):
+    with refused("data", "addition"):
         train(config)
     assert not (tmp_path / "run").exists()
 
@@ -301,7 +302,7 @@ def test_symbols_can_be_read_of_a_loaded_model(finished: Path) -> None:
     assert tokenizer is not None
     assert tokenizer.encode("BOS a h SEP") == [0, 3, 10, 1]
     assert tokenizer.decode([0, 3, 10, 1]) == "BOS a h SEP"
-    with pytest.raises(SettingError, match="text=BOS x: x is no symbol"):
+    with pytest.raises(SettingError, match=r"^text=BOS x: .*x"):
         tokenizer.encode("BOS x")
 
 
@@ -328,11 +329,9 @@ def test_an_edited_task_is_not_taken_for_the_one_trained(
     assert own_task(checkpoint, allow_code=False) == compose_config(*TINY_TASK).data
     source = code.scheme_fingerprint
     monkeypatch.setattr(code, "scheme_fingerprint", lambda *of: "edited" if of == (Copy,) else source(*of))
-    with pytest.raises(
-        SettingError, match=r"the code of poslab\.tasks\.transcription\.Copy has changed since it was trained"
-    ):
+    with pytest.raises(SettingError, match=r"poslab\.tasks\.transcription\.Copy"):
         own_task(checkpoint, allow_code=False)
-    with pytest.raises(SettingError, match="the code of the task, is not the one that it was trained on"):
+    with pytest.raises(SettingError, match="code of the task"):
         resume(run, "trainer.max_steps=12")
 
 

@@ -46,12 +46,12 @@ def test_workers_change_nothing(method: str, tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("context_length", [534, 5000])
 def test_text_too_short_for_a_window(context_length: int, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"validation part .* 534 tokens; up to 533 would fit") as refusal:
+    with pytest.raises(SettingError, match=r"validation.*\b534\b.*\b533\b") as refusal:
         text_data(VERDICT, tmp_path, context_length)
     assert refusal.value.option == "model.context_length"
     assert len(text_data(VERDICT, tmp_path, 533).validation_windows) == 1
     assert len(text_data(VERDICT, tmp_path, 532).validation_windows) == 2
-    with pytest.raises(SettingError, match=r"test part .* has only"):
+    with pytest.raises(SettingError, match="test part"):
         text_data(VERDICT, tmp_path, 32, test_share=0.001)
 
 

@@ -8,6 +8,7 @@ import strong_models
 import torch
 from common import SCHEMES, SOUND, VARIANTS, compose_config, make_scheme
 from foreign_schemes import TurnedByTokens
+from refusals import refused
 from strong_models import some_tokens
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -202,9 +203,9 @@ def test_rows_that_remember_less_are_joined_and_see_no_more() -> None:
 
 @pytest.mark.parametrize("name", [name for name in SCHEMES if name not in REMEMBERING])
 def test_a_scheme_that_ends_is_refused_in_a_line(name: str) -> None:
-    with pytest.raises(SettingError, match=r"^memory_length=4: this position scheme ends at a length: it knows \d+ "):
+    with refused("memory_length", "4"):
         strong_model(name)
-    with pytest.raises(SettingError, match=r"^model.memory_length=4: this position scheme ends at a length"):
+    with refused("model.memory_length", "4"):
         compose_config(f"pos={name}", "model.memory_length=4")
     assert strong_model(name, memory_length=0).reach == 0
 
@@ -286,7 +287,7 @@ def test_generation_remembers_the_whole_prompt() -> None:
 
 def test_a_memory_of_other_rows_is_refused() -> None:
     model = strong_model("t5")
-    with pytest.raises(SettingError, match=r"^memory=3 rows: must be of the 2 texts that are read"):
+    with refused("memory", "3 rows", "2"):
         model.hidden_with_memory(some_tokens(2, SEGMENT), model.empty_memory(3))
 
 
