@@ -15,8 +15,9 @@ _HELP = """Which is best, by how much, how sure: a table of results over seeds b
     python -m seedstats runs.csv name=Model seed=Seed value=val_loss better=lower
     python -m seedstats lm_eval/*.json baseline=small
 
-Files: csv, also Excel's and .gz, or Parquet; exports of wandb, TensorBoard and lm-evaluation-harness.
-A row has a name, a seed and a value; any other column is a setting.
+Files: csv, also Excel's and .gz, or Parquet; exports of wandb, TensorBoard, MLflow, Aim and
+lm-evaluation-harness; plain logs called NAME-seed1.log, with value=NAME. A row has a name, a seed and a value; any
+other column is a setting.
 
     better=lower|higher     which values are better, where the table has no column of that name
     baseline=NAME           what the others are compared with, at its best setting; else the first row's
@@ -25,16 +26,18 @@ A row has a name, a seed and a value; any other column is a setting.
     metric=NAME length=N    what is compared, where the table has several; else the first row's
     chosen_by=METRIC        chooses among the settings of a name; else the metric that is compared
     looks=N                 how often you will look, adding seeds in between
+    target=NUMBER sd=NUMBER tests each name against a fixed value; sd is a run's known standard deviation, else its own
     claims=FILE             a yaml file of what is to be shown
+    latex=true              writes the table as results.tex, too
     out=FOLDER              of the page; else NAME-report beside the first file
     name= seed= value=      columns that are meant, where they have other names; also settings=, data=, unit=, status=;
                             value=A,B reads two metrics, and columns that nobody names are then ignored"""
 
 
 _SETTINGS = ("better", "baseline", "effect", "pairs", "metric", "length", "chosen_by", "looks")  # of `compare`
-_FILES = ("claims", "out")
+_OTHERS = ("claims", "out", "target", "sd", "latex")
 _COLUMNS = ("name", "seed", "value", "settings", "data", "unit", "status")
-_NUMBERS = {"effect": float, "length": int, "looks": int}
+_NUMBERS = {"effect": float, "length": int, "looks": int, "target": float, "sd": float}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,21 +61,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _compared(arguments: Sequence[str]) -> Path:
     """Compare the files, print the answers, and return the page's path."""
     files, settings, columns = _parsed(arguments)
-    claims_file, out = (settings.pop(name, None) for name in _FILES)
+    claims_file, out, target, sd, latex = (settings.pop(name, None) for name in _OTHERS)
     # Late, so that help and unknown settings are answered before pandas, scipy and matplotlib are loaded.
     from seedstats.claims import read_claims
     from seedstats.comparison import compare
     from seedstats.figures import setting_figures
     from seedstats.heat_maps import heat_maps
+    from seedstats.page.latex import table as table_in_latex
     from seedstats.reporting import Report
     from seedstats.section import Section
     from seedstats.table import read_table
+    from seedstats.target import against_target
     from seedstats.verdict import verdicts
 
     table = read_table(*files, columns=columns)
     claims = read_claims(claims_file) if claims_file else []
     found = compare(table, **settings)
-    sections = [Section(title, one) for title, one in found.items()]
+    if sd is not None and (target is None or not sd > 0):
+        raise BadSetting("sd", sd, "must be above 0, and goes with target=NUMBER")
+    if latex not in (None, "true", "false"):
+        raise BadSetting("latex", latex, "must be true or false")
+    sections = []
+    for title, one in found.items():
+        sentences, tables = [], []
+        if target is not None:
+            sentences, of_target = against_target(one, target, sd)
+            tables.append(of_target)
+        sections.append(Section(title, one, targets=sentences, tables=tables))
     report = Report(
         sections,
         verdicts=verdicts(claims, found),
@@ -82,6 +97,9 @@ def _compared(arguments: Sequence[str]) -> Path:
     first = Path(files[0])
     folder = Path(out) if out else first.with_name(f"{first.name.partition('.')[0]}-report")
     written = report.write(folder, table)
+    if latex == "true":
+        tables_of_sections = "\n".join(table_in_latex(section.table) for section in sections)
+        (folder / "results.tex").write_text(tables_of_sections, encoding="utf-8")
     print(terminal.page(report.on_screen))
     return written
 
@@ -89,7 +107,7 @@ def _compared(arguments: Sequence[str]) -> Path:
 def _parsed(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any], dict[str, str]]:
     """Return files, settings and columns. Raises BadSetting for a setting that there isn't, or that is no number."""
     files, settings, columns = list[str](), dict[str, Any](), dict[str, str]()
-    known = [*_SETTINGS, *_FILES, *_COLUMNS]
+    known = [*_SETTINGS, *_OTHERS, *_COLUMNS]
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if not equals or Path(argument).exists():

@@ -6,6 +6,9 @@
 | wandb: csv of a chart | the last value of a run's curve |
 | TensorBoard: csv of the Scalars tab, a file for each run and tag | the value at the last step |
 | lm-evaluation-harness: `results_*.json` | a metric of a task |
+| MLflow: csv of `search_runs()`, of the command line or of the browser | a row as it stands, of the columns chosen |
+| Aim: csv of `metrics.dataframe()` | the value at the last step of a run's metric |
+| plain logs, *.log, *.txt or *.out | the last number after a name, `val_loss:3.28` or `val_loss = 3.28` |
 
 The content tells which one a file is.
 """
@@ -54,6 +57,9 @@ def read_exports(files: Sequence[Path], columns: Mapping[str, str] | None = None
     kinds: dict[Callable[[Opened], Rows], list[tuple[Path, Any]]] = {}
     tables: list[tuple[str, pd.DataFrame]] = []
     for file in files:
+        if file.suffix in _LOGS:
+            tables.append((str(file), _log(file, columns or {})))
+            continue
         content = _content(file)
         read = next((read for recognises, read in _KINDS if recognises(content)), None)
         if read and columns:
@@ -132,6 +138,7 @@ def _numbers(file: Path, table: pd.DataFrame, name: str) -> "pd.Series[float]":
 
 def _named(file: Path, table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with a column `name`. Raises BadTable, with the header as it is, if one is missing."""
+    table = _last_of_aim(table)
     found = table.rename(columns={_name_in(table): "name"})
     missing = [name for name in NEEDED if name not in found]
     if missing and len(table.columns):
@@ -145,6 +152,10 @@ def _name_in(table: pd.DataFrame) -> str:
 
 def _chosen(file: Path, table: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     """Return the columns that count under the names of their roles, all rows of one value before those of the next."""
+    table = _last_of_aim(table)
+    state = next((name for name in _STATES if name in table), None)  # a run that crashed keeps what it logged last
+    if state == "status" and "status" not in columns and "run_id" in table:
+        table, state = table.rename(columns={"status": "State"}), "State"  # of MLflow, whose words are others
     given = (columns.get("value", "value"), columns.get("settings", ""))
     values, settings = ([of] if of in table else [*filter(None, map(str.strip, of.split(",")))] for of in given)
     usual = {role: role for role in _ROLES} | {"name": _name_in(table)} | {**columns}
@@ -157,14 +168,57 @@ def _chosen(file: Path, table: pd.DataFrame, columns: Mapping[str, str]) -> pd.D
     for name in (roles["seed"], *values):
         _numbers(file, table, name)
     kept = table[settings].assign(**{role: table[name] for role, name in roles.items()}, caveat="")
-    if "State" in table:  # of wandb, where a run that crashed keeps the value that it logged last
-        runs = zip(kept["name"], kept["seed"], table["State"].str.lower(), strict=True)
+    if state in ("State", "Status"):
+        runs = zip(kept["name"], kept["seed"], table[state].str.lower(), strict=True)
         kept["caveat"] = [
             "" if state in ("finished", "") else f"{name} with seed {seed} is {state}: its value may be an early one"
             for name, seed, state in runs
         ]
     parts = [kept.assign(**{"value": table[name], "metric": kept.get("metric", name)}) for name in values]
     return pd.concat([part.assign(caveat=part["caveat"].where(part["value"] != "", "")) for part in parts])
+
+
+def _last_of_aim(table: pd.DataFrame) -> pd.DataFrame:
+    """Return of Aim's curves the last value of each run's metric, with its context in the metric's name; other tables
+    as they are."""
+    if not {"run.hash", "metric.name", "step", "value"} <= {*table}:
+        return table
+    metric = table["metric.name"]
+    for context in [name for name in table if name.startswith("metric.context.")]:
+        known = table[context] != ""
+        metric = metric.where(~known, metric + f" {context.removeprefix('metric.context.')}=" + table[context])
+    plain = table.drop(columns=[name for name in table if name.startswith("metric.")]).assign(metric=metric)
+    order = pd.to_numeric(plain["step"], errors="coerce").sort_values(kind="stable").index
+    last = plain.loc[order].drop_duplicates(["run.hash", "metric"], keep="last").sort_index()
+    return last.drop(columns=[name for name in ("idx", "step", "epoch", "time", "run.hash") if name in last])
+
+
+_LOGS = (".log", ".txt", ".out")
+_STATES = ("State", "Status", "status")  # wandb, MLflow's browser, MLflow's search_runs
+_LOGGED = r"([A-Za-z_][\w./-]*)\s*[:=]\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf))(?![\w.])"
+
+
+def _log(file: Path, columns: Mapping[str, str]) -> pd.DataFrame:
+    """Return the last number after each name of `value` in a log, whose file's name holds its run's name and seed."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    logged = dict(re.findall(_LOGGED, text, flags=re.IGNORECASE))  # the last one of each name
+    if not logged:
+        raise BadTable(f"{file}: has no number after a name, as in val_loss:3.28")
+    wanted = [*filter(None, map(str.strip, columns.get("value", "").split(",")))]
+    missing = [name for name in wanted if name not in logged]
+    if not wanted or missing:
+        problem = f"has no {', '.join(missing)}" if missing else "needs value=NAME"
+        raise BadTable(f"{file}: {problem}; it has {', '.join(logged)}")
+    name, seed = _name_and_seed(file, file.stem)
+    return pd.DataFrame([{"name": name, "seed": seed, "value": logged[metric], "metric": metric} for metric in wanted])
+
+
+def _name_and_seed(file: Path, run: str) -> tuple[str, str]:
+    """Return what a run's name says, NAME-seed1; without a NAME that of its folder. Raises BadTable without a seed."""
+    seed = next(filter(None, (re.search(pattern, run) for pattern in _SEEDS_OF_RUNS)), None)
+    if not seed:
+        raise BadTable(f"{file}: there is no seed in the name {run!r}, as there is in NAME-seed1")
+    return (run[: seed.start()] + run[seed.end() :]).strip("-_. /") or file.parent.name, seed[1]
 
 
 def _charts(opened: Opened) -> Rows:
@@ -190,14 +244,11 @@ def _last_values(curves: Sequence[tuple[Path, str, str, pd.DataFrame]]) -> Rows:
     """Return the last value of each curve of steps and values; its run's name holds its name and seed."""
     last = []
     for file, run, metric, curve in curves:
-        found = next(filter(None, (re.search(pattern, run) for pattern in _SEEDS_OF_RUNS)), None)
-        if not found:
-            raise BadTable(f"{file}: there is no seed in the name {run!r}, as there is in NAME-seed1")
-        name = (run[: found.start()] + run[found.end() :]).strip("-_. /") or file.parent.name
+        name, seed = _name_and_seed(file, run)
         logged = curve.assign(step=_numbers(file, curve, curve.columns[0]))[curve.iloc[:, 1] != ""]
         end = logged.sort_values("step", kind="stable").tail(1)  # the later one, of a step that was logged twice
         value, step = (end.iloc[0, 1], end["step"].iloc[0]) if len(end) else ("", float("nan"))
-        last.append({"name": name, "seed": found[1], "value": value, "metric": metric, "step": step})
+        last.append({"name": name, "seed": seed, "value": value, "metric": metric, "step": step})
     rows = pd.DataFrame(last, columns=["name", "seed", "value", "metric", "step"])
     latest = rows.groupby("metric")["step"].transform("max")
     ends = rows["name"] + " with seed " + rows["seed"] + " ends at step " + rows["step"].map("{:g}".format)

@@ -31,7 +31,7 @@ class Section:
 
     about: sentences on what the values are. columns: further ones of the table of groups, by their heads, with a cell
     for each label. tables: further ones, folded away. figures: below the first one; small ones are a gallery. notes:
-    what is missing, and why. sources: how to repeat the runs.
+    what is missing, and why. targets: sentences on fixed values, before the findings. sources: how to repeat the runs.
     """
 
     title: str
@@ -43,6 +43,7 @@ class Section:
     figures: Sequence[Figure] = ()
     gallery: str = ""
     notes: Sequence[str] = ()
+    targets: Sequence[str] = ()
     sources: Sequence[Block] = ()
 
     @property
@@ -55,7 +56,7 @@ class Section:
         """Return the answer in one line, the findings, and what weakens them."""
         one = self.comparison
         weak = [*caveats(one), *map(ended, self.caveats)]
-        lists = [Bullets(findings(one), "answer"), Bullets(weak, "caveat")]
+        lists = [Bullets([*self.targets, *findings(one)], "answer"), Bullets(weak, "caveat")]
         return [Text(headline(one), large=True), *(block for block in lists if block.items)]
 
     @property

@@ -109,7 +109,8 @@ TWO = "name,seed,value,better\na,1,4.0,lower\nb,1,4.1,lower\n"
         (TWO, "baseline=c", "baseline=c: unknown; valid: a, b"),
         (TWO, "betre=lower", "betre=lower: unknown; did you mean better?"),
         (TWO, "xyz=lower", "xyz=lower: unknown; valid: better, baseline, effect, pairs, "
-         "metric, length, chosen_by, looks, claims, out, name, seed, value, settings, data, unit, status"),
+         "metric, length, chosen_by, looks, claims, out, target, sd, latex, name, seed, value, "
+         "settings, data, unit, status"),
         (TWO, "better=more", "better=more: must be lower or higher"),
         (TWO, "effect=much", "effect=much: must be a number"),
         (TWO, "looks=0", "looks=0: must be a whole number above 0"),

@@ -188,6 +188,49 @@ def test_a_model_without_name_is_the_pretrained_one(tmp_path: Path, args: Any) -
     assert rows(table, "name", "seed", "metric", "value") == [("gpt2", "1", "ppl", "20")]
 
 
+def test_mlflows_runs_that_failed_keep_a_doubt(tmp_path: Path) -> None:
+    head = "run_id,experiment_id,status,artifact_uri,metrics.val_loss,params.pos,params.seed,tags.mlflow.runName\n"
+    lines = "ab1,0,FINISHED,mlruns/ab1,3.5,t5,1,fast-sun\nab2,0,FAILED,mlruns/ab2,4.5,t5,2,slow-sun\n"
+    chosen = {"name": "params.pos", "seed": "params.seed", "value": "metrics.val_loss"}
+    table = read_exports([written(tmp_path, "mlflow.csv", head + lines)], chosen)
+    assert rows(table) == [("t5", "1", "3.5"), ("t5", "2", "4.5")]
+    assert table["caveat"].tolist() == ["", "t5 with seed 2 is failed: its value may be an early one"]
+    with pytest.raises(BadTable, match=r"no column name .* params\.pos, params\.seed"):
+        read_exports([tmp_path / "mlflow.csv"])
+
+
+def test_of_aims_curves_each_run_has_its_last_value(tmp_path: Path) -> None:
+    """With a metric's context in its name, as train and val are one metric for Aim."""
+    head = "idx,step,value,epoch,time,run.hash,run.hparams.pos,run.hparams.seed,metric.name,metric.context.subset\n"
+    lines = [
+        f"{n},{step},{value},0,2026-11-28,{run},t5,{seed},loss,{subset}"
+        for run, seed in (("aa", 1), ("bb", 2))
+        for subset in ("train", "val")
+        for n, (step, value) in enumerate([(20, 3.25 + seed), (10, 9.0)])
+    ]
+    chosen = {"name": "run.hparams.pos", "seed": "run.hparams.seed"}
+    table = read_exports([written(tmp_path, "aim.csv", head + "\n".join(lines))], chosen)
+    assert rows(table, "name", "seed", "metric", "value") == [
+        ("t5", seed, f"loss subset={subset}", value)
+        for seed, value in (("1", "4.25"), ("2", "5.25"))
+        for subset in ("train", "val")
+    ]
+
+
+def test_a_log_has_the_last_number_after_each_name(tmp_path: Path) -> None:
+    """As modded-nanogpt and nanoGPT print them; name and seed are in the file's name."""
+    text = "step:0/9 val_loss:10.83\nstep 9: train loss 1.5, val_loss = 3.2785\nstep:9/9 val_loss: 3.2781 time:5ms\n"
+    file = written(tmp_path, "new-seed3.log", text)
+    assert rows(read_exports([file], {"value": "val_loss"})) == [("new", "3", "3.2781")]
+    for columns, problem in (({}, "needs value=NAME"), ({"value": "loss"}, "has no loss")):
+        with pytest.raises(BadTable, match=rf"{problem}; it has step, val_loss"):
+            read_exports([file], columns)
+    with pytest.raises(BadTable, match="no number after a name"):
+        read_exports([written(tmp_path, "a-seed1.txt", "nothing here\n")], {"value": "loss"})
+    diverged = written(tmp_path, "new-seed4.log", "loss=nan\n")
+    assert rows(read_exports([diverged], {"value": "loss"})) == [("new", "4", "nan")]
+
+
 def test_files_of_several_kinds_are_one_table(tmp_path: Path) -> None:
     curve = "Wall time,Step,Value\n1.7e9,100,3.5\n"
     files = [written(tmp_path, f"t5-seed{seed}.csv", curve) for seed in (1, 2)]
