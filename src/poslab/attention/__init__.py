@@ -12,6 +12,7 @@ as in the main job, else a faster backend with the same result; tests hold each 
 """
 
 from poslab.attention.dispatch import Choice, attend, check_backend, choose_backend
+from poslab.attention.documents import checked_documents, numbered_documents
 from poslab.attention.module import SchemeModule
 from poslab.attention.position_ids import PositionIds
 from poslab.attention.scheme import SchemeLayer, for_queries, scheme_attention
@@ -25,7 +26,9 @@ __all__ = [
     "SchemeModule",
     "attend",
     "check_backend",
+    "checked_documents",
     "choose_backend",
     "for_queries",
+    "numbered_documents",
     "scheme_attention",
 ]

@@ -6,12 +6,13 @@ B batch, H heads, Tq / Tk queries / keys, Dh head dimension, E numbers of a toke
 """
 
 from collections.abc import Set
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from poslab.attention.blocks import BLOCK
+from poslab.attention.documents import Documents, checked_documents
 from poslab.attention.reference import NEAR, AttentionSpec, Pairwise, reference_attention, without_autocast
 from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS, RelativeTerms
@@ -32,6 +33,7 @@ def attend(
     first_key: Tensor | None = None,
     key_bias: Tensor | None = None,
     pairwise: Pairwise | None = None,
+    documents: Tensor | None = None,
     cached: bool = False,
     backend: str = "auto",
 ) -> Tensor:
@@ -47,6 +49,8 @@ def attend(
     first_key: (B,), the first key of each row that is seen at all, where texts of unequal length end together.
     key_bias: (B, H, Tk), added to every score of a key.
     pairwise: positions and token states of a scheme, and its function of a tile of scores.
+    documents: (B, Tk) whole numbers that never fall along a row: a query sees the keys of its own document alone, with
+        every backend, and each document gets what it gets alone. The queries stand at the last keys.
     cached: k and v are those of a text so far, and q of its end; no gradient is needed.
     backend: one of BACKENDS. "reference" is dense and meant to be read, "blockwise" takes memory linear in the length,
         "sdpa" is torch's scaled_dot_product_attention, for no position or a bias by distance, "flex" torch's
@@ -59,6 +63,24 @@ def attend(
         raise SettingError("dropout_p", dropout_p, "must be at least 0 and below 1")
     if 0 in (q.shape[0], q.shape[-2], k.shape[-2]):
         return (q.to(v.dtype) @ k.to(v.dtype).mT) @ v  # sums over nothing, of which gradients are 0
+    if documents is not None and not torch.compiler.is_compiling():  # a graph can't depend on where documents begin
+        last = k.shape[-2] - q.shape[-2]
+        if offset != last:
+            raise SettingError("offset", offset, f"must be {last} with documents: the queries stand at the last keys")
+        if pairwise is not None:
+            raise SettingError("documents", "[...]", "can't be given with `pairwise`, whose positions are of one text")
+        checked = checked_documents(documents, k[:, 0, :, 0])
+        assert checked is not None  # as there are keys
+        apart = Documents(checked, q.shape[-2])
+        how: dict[str, Any] = {"causal": causal, "scale": scale, "dropout_p": dropout_p, "window": window}
+        how |= {"cached": cached, "backend": backend}
+
+        def attend_batch(index: int, q: Tensor, k: Tensor, v: Tensor, key_bias: Tensor | None) -> Tensor:
+            how["offset"] = k.shape[-2] - q.shape[-2]
+            how["first_key"] = apart.batches[index].first_key(first_key)
+            return attend(q, k, v, terms, key_bias=None if key_bias is None else key_bias[..., 0], **how)
+
+        return apart.apart(attend_batch, q, k, v, None if key_bias is None else key_bias[..., None])
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     farthest = offset + q.shape[-2] - 1
     farthest = farthest if causal else max(farthest, k.shape[-2] - 1 - offset)
@@ -67,14 +89,16 @@ def attend(
     window = min(hiding) if hiding else None  # no default of min(), because torch.compile knows none
     null = None if terms is None else terms.null
     terms = terms if terms is not None and terms.tables else None
-    spec = AttentionSpec(terms, causal, offset, scale, window, first_key, key_bias, pairwise, null)
+    spec = AttentionSpec(terms, causal, offset, scale, window, first_key, key_bias, pairwise, null, documents)
     if cached and backend == "auto" and _is_decoding(spec, q.shape[-2], k.shape[-2]):
         from poslab.attention.kernels.decode import decode_attention
 
         return decode_attention(q, k, v, spec)
     whole = offset == 0 and q.shape[-2] == k.shape[-2]
     parts = spec.parts | {name for name, given in {"later keys": not causal, "cached keys": not whole}.items() if given}
-    if backend == "auto":
+    if documents is not None:  # in a compiled graph, in which only these two have a mask for them
+        backend = "sdpa" if parts <= _TAKES["sdpa"] else "reference"
+    elif backend == "auto":
         how = dropout_p, q.device, not cached and q.dtype != torch.float64, v.dtype
         backend = choose_backend(parts, q.shape[-2], *how).name
     else:
@@ -112,7 +136,7 @@ def attend(
 # What each backend of limited use can compute.
 _ALWAYS = {"far rows", "later keys", "cached keys"}
 _TAKES = {
-    "sdpa": {"bias", "window", "first_key"} | _ALWAYS,
+    "sdpa": {"bias", "window", "first_key", "documents"} | _ALWAYS,
     "flex": {"bias", "window", "first_key", "keys", "queries", "key_bias"} | _ALWAYS,
     "banded": {"keys", "values", "cached keys"},
 }
@@ -230,7 +254,7 @@ def _flex_problem(parts: Set[str], dropout_p: float, may_compile: bool) -> str |
 def _is_decoding(spec: AttentionSpec, query_length: int, key_length: int) -> bool:
     """Return whether `decode_attention` can compute this: tables by distance alone, no key hidden but by a bias."""
     terms = spec.terms
-    others = (spec.window, spec.first_key, spec.key_bias, spec.pairwise, spec.null)
+    others = (spec.window, spec.first_key, spec.key_bias, spec.pairwise, spec.null, spec.documents)
     if terms is None or terms.queries is not None or terms.lowest > 0 or any(other is not None for other in others):
         return False
     return query_length == 1 and spec.offset == key_length - 1 and terms.highest >= 0

@@ -12,7 +12,9 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from poslab.attention.documents import Documents, positions_within
 from poslab.attention.position_ids import PositionIds
 from poslab.attention.reference import parts_of
 from poslab.attention.scheme import SchemeLayer
@@ -36,11 +38,18 @@ class SchemeModule(nn.Module):
     window: int | None = None  # keys that a query sees at most, in every layer
     _draw: int | None = None  # of positions, while `drawing`
 
-    def position_ids(self, tokens: Tensor, given: Tensor | None = None, counted: Tensor | None = None) -> PositionIds:
+    def position_ids(
+        self,
+        tokens: Tensor,
+        given: Tensor | None = None,
+        counted: Tensor | None = None,
+        documents: Tensor | None = None,
+    ) -> PositionIds:
         """Return the positions of tokens (B, T): as given, sampled by the scheme, or as counted.
 
         counted: (N,) or (B, N), N at least T, where tokens before these have positions, too; None: 0, 1, 2, ...
-        Raises SettingError for positions that the scheme doesn't know.
+        documents: (B, N) numbers that rise along a row; each document is a text, with positions from 0 on unless these
+        are given or counted. Raises SettingError for positions that the scheme doesn't know.
         """
         # A number is drawn for every scheme alike, so that what is random after it, as dropout, is the same for all.
         seed = int(torch.randint(2**62, ())) if self.training else None
@@ -48,28 +57,60 @@ class SchemeModule(nn.Module):
             position_ids = PositionIds.given(given.to(tokens.device))
             position_ids.check(len(tokens), tokens.shape[1], self.pos, self.shape)
             self.check_length(position_ids.stop)
-            return position_ids
+            return replace(position_ids, documents=documents)
+        if documents is not None and counted is None:
+            return self._positions_of_documents(documents, seed)
         counted = torch.arange(tokens.shape[-1], device=tokens.device) if counted is None else counted
-        length, sampled = counted.shape[-1], None
+        length = counted.shape[-1]
         self.check_length(length)
-        if seed is not None and self.pos.overrides("sample"):
-            sampled = self._sample(length, seed, len(tokens) if self.pos.samples_each_text else None)
-        elif seed is None and self._draw is not None:
-            sampled = self.evaluation_positions(length, self._draw)
+        sampled = self._sampled(length, seed, len(tokens) if self.pos.samples_each_text else None)
         if sampled is None:
-            return PositionIds(counted)
-        return PositionIds(sampled.to(tokens.device), irregular=bool((sampled.diff() != 1).any()))
+            return PositionIds(counted, documents=documents)
+        irregular = bool((sampled.diff() != 1).any())
+        return PositionIds(sampled.to(tokens.device), irregular, documents)
 
-    def embed(self, x: Tensor, position_ids: PositionIds, text: Tensor) -> Tensor:
-        """Apply the hook `embed` to token embeddings x (B, T, D), (B, T, D); text: (B, N) ids, x those of the last."""
+    def _positions_of_documents(self, documents: Tensor, seed: int | None) -> PositionIds:
+        """Return positions (B, T), those of a text in each document."""
+        counted = positions_within(documents)
+        lengths = (counted.flatten()[counted.flatten().roll(-1) == 0] + 1).tolist()
+        self.check_length(max(lengths))
+        if seed is not None and self.pos.samples_each_text:
+            generator = torch.Generator().manual_seed(seed)
+            sampled = [self.pos.sample(self.shape, length, generator) for length in lengths]
+        else:
+            of_length = {length: self._sampled(length, seed) for length in set(lengths)}
+            sampled = [of_length[length] for length in lengths]
+        drawn = [positions for positions in sampled if positions is not None]
+        if drawn:
+            counted = torch.cat(drawn).to(documents.device).view(documents.shape)
+        return PositionIds(counted, irregular=True, documents=documents)
+
+    def _sampled(self, length: int, seed: int | None, texts: int | None = None) -> Tensor | None:
+        """Return positions that the scheme draws in training, by the seed, or in evaluation; None: 0, 1, 2, ..."""
+        if seed is None:
+            return None if self._draw is None else self.evaluation_positions(length, self._draw)
+        return self._sample(length, seed, texts) if self.pos.overrides("sample") else None
+
+    def embed(self, x: Tensor, position_ids: PositionIds, text: Tensor, documents: Tensor | None = None) -> Tensor:
+        """Apply the hook `embed` to token embeddings x (B, T, D), (B, T, D); text: (B, N) ids, x those of the last.
+
+        documents: (B, N), the numbers of the documents that rows of the text hold; None: each row is one.
+        """
         embed: Callable[..., Tensor] = partial(self.pos.embed, self.tables)
         if not self.pos.further("embed", None):
             return position_ids.map(embed, x)
-        if position_ids.positions.dim() == 1:
+        if position_ids.positions.dim() == 1 and documents is None:
             return embed(x, position_ids.positions, tokens=text)
-        # Rows can't become one, because ids are those of a row's text.
-        rows = zip(x.split(1), position_ids.positions, text.split(1), strict=True)
-        return torch.cat([embed(row, positions, tokens=ids) for row, positions, ids in rows])
+
+        def embed_alone(_: int, x: Tensor, positions: Tensor, text: Tensor) -> Tensor:
+            # Rows can't become one, because ids are those of a row's text.
+            rows = zip(x.split(1), positions[:, -x.shape[1] :, 0], text[..., 0], strict=True)
+            return torch.cat([embed(row, own, tokens=ids[None]) for row, own, ids in rows])
+
+        positions = F.pad(position_ids.positions.expand(x.shape[:2]), (text.shape[1] - x.shape[1], 0))
+        if documents is None:
+            return embed_alone(0, x, positions[..., None], text[..., None])
+        return Documents(documents, x.shape[1]).apart(embed_alone, x, positions[..., None], text[..., None])
 
     def layers(
         self,

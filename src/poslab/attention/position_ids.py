@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from poslab.attention.documents import Documents
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.base import knows_fractions
@@ -22,10 +23,12 @@ class PositionIds:
     """Positions of some tokens, (T,), or (B, T) where rows differ.
 
     irregular: they are not consecutive, so that a distance along the text is no difference of positions.
+    documents: (B, T), the number of each token's document, where rows hold several; None: each row is one.
     """
 
     positions: Tensor
     irregular: bool = False
+    documents: Tensor | None = None
 
     @classmethod
     def given(cls, positions: Tensor) -> PositionIds:
@@ -44,8 +47,26 @@ class PositionIds:
         return int(self.positions.max()) + 1 if self.positions.numel() else 0
 
     def last(self, count: int) -> PositionIds:
-        """Return the positions of the last `count` tokens."""
-        return replace(self, positions=self.positions[..., self.positions.shape[-1] - count :])
+        """Return the positions of the last `count` tokens, and their documents."""
+        begin = self.positions.shape[-1] - count
+        documents = None if self.documents is None else self.documents[:, begin:]
+        return replace(self, positions=self.positions[..., begin:], documents=documents)
+
+    def apart(self, queries: int) -> tuple[Documents, list[PositionIds]]:
+        """Return the documents of these keys, of which the last `queries` tokens ask, and the positions of each batch.
+
+        They are made once for all layers of a pass.
+        """
+        assert self.documents is not None
+        if queries not in self._apart:
+            documents = Documents(self.documents, queries)
+            rows = self.positions.expand(self.documents.shape)[..., None]
+            own = [of_batch[..., 0] for of_batch in documents.of_keys(rows)]
+            # One row for all is what kernels know best.
+            own = [of_batch[0] if (of_batch == of_batch[0]).all() else of_batch for of_batch in own]
+            ids = [PositionIds(of_batch, irregular=bool((of_batch.diff() != 1).any())) for of_batch in own]
+            self._apart[queries] = documents, ids
+        return self._apart[queries]
 
     def check(self, batch: int, length: int, scheme: PositionScheme, shape: ModelShape) -> None:
         """Raise SettingError unless these are positions that the scheme knows, of `batch` texts of `length` tokens."""
@@ -60,6 +81,9 @@ class PositionIds:
 
     def distances(self, causal: bool) -> range:
         """Return all distances between the positions of a query and of a key that it sees, 0 always among them."""
+        if self.documents is not None and not torch.compiler.is_compiling():
+            reaches = [ids.distances(causal) for ids in self.apart(self.documents.shape[-1])[1]]
+            return range(min(reach.start for reach in reaches), max(reach.stop for reach in reaches))
         reach = max(1, self.positions.shape[-1])
         if self.irregular and self.positions.numel():
             reach = int(self.positions.max() - self.positions.min()) + 1
@@ -78,6 +102,10 @@ class PositionIds:
         # Dynamo knows no cached property, and finds by itself what is computed twice.
         positions = self.positions.flatten() if torch.compiler.is_compiling() else self._one_row
         return hook(_one_row(x), positions, **rows)[0].unflatten(-2, self.positions.shape).movedim(-3, 0)
+
+    @cached_property
+    def _apart(self) -> dict[int, tuple[Documents, list[PositionIds]]]:
+        return {}
 
     @cached_property
     def _one_row(self) -> Tensor:

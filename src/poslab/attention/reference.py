@@ -60,11 +60,12 @@ class AttentionSpec:
     key_bias: Tensor | None = None  # (B, H, Tk)
     pairwise: Pairwise | None = None
     null: Tensor | None = None  # (H,), the terms' own
+    documents: Tensor | None = None  # (B, Tk), in a compiled graph alone: elsewhere each is a text of its own
 
     @property
     def parts(self) -> set[str]:
         """Names of what enters beside queries, keys and the causal mask, as `parts_of` returns them."""
-        more = ("window", "first_key", "key_bias", "pairwise", "null")
+        more = ("window", "first_key", "key_bias", "pairwise", "null", "documents")
         return parts_of(self.terms, **{name: getattr(self, name) for name in more})
 
     @property
@@ -73,7 +74,7 @@ class AttentionSpec:
         return None if self.terms is None else self.terms.values
 
     def visible(self, query_length: int, key_length: int, device: torch.device | None = None) -> Tensor:
-        """Return the attention mask, (1, 1, Tq, Tk) bool, or (B, 1, Tq, Tk) with first_key: True where it sees."""
+        """Return the attention mask, (1 or B, 1, Tq, Tk) bool: True where the query sees the key."""
         seen = torch.ones(1, 1, query_length, key_length, dtype=torch.bool, device=device)
         if self.causal:
             seen = seen.tril(self.offset)
@@ -81,10 +82,15 @@ class AttentionSpec:
             seen = seen.triu(self.offset - self.window + 1).tril(self.offset + self.window - 1)
         if self.first_key is not None:
             seen = seen & (torch.arange(key_length, device=device) >= self.first_key[:, None, None, None])
+        if self.documents is not None:
+            of_queries = self.documents[:, self.offset : self.offset + query_length]
+            seen = seen & (of_queries[:, None, :, None] == self.documents[:, None, None])
         return seen
 
     def keys_seen(self, query_length: int, key_length: int, device: torch.device | None = None) -> Tensor:
         """Return how many keys each query sees by the mask, (1 or B, Tq) int64: the sums of `visible`."""
+        if self.documents is not None:
+            return self.visible(query_length, key_length, device).sum((1, 3))
         at = torch.arange(self.offset, self.offset + query_length, device=device)[None]
         reach = self.offset + query_length + key_length if self.window is None else self.window
         first = (at - reach + 1).clamp(min=0)

@@ -40,11 +40,16 @@ class SchemeLayer:
         return self.scheme.overrides(hook, self.layer)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Apply the hook `mix` to x (B, T, D), (B, T, D), with zeros before its first token."""
+        """Apply the hook `mix` to x (B, T, D), (B, T, D), with zeros before its first token, and before a document's."""
         if not self.overrides("mix"):
             return x
-        before = x.new_zeros(len(x), self.scheme.mixed_tokens - 1, x.shape[-1])
-        return self.mix_after(before, x)
+        if self.position_ids.documents is not None:
+            documents, _ = self.position_ids.apart(x.shape[1])
+            return documents.apart(lambda _, of_batch: self._mixed(of_batch), x)
+        return self._mixed(x)
+
+    def _mixed(self, x: Tensor) -> Tensor:
+        return self.mix_after(x.new_zeros(len(x), self.scheme.mixed_tokens - 1, x.shape[-1]), x)
 
     def mix_after(self, before: Tensor, x: Tensor) -> Tensor:
         """Apply the hook `mix` to x (B, T, D), (B, T, D); before: (B, K - 1, D), the rows of the tokens before."""
@@ -89,11 +94,34 @@ class SchemeLayer:
         too, or a cache. token_state (B, H, Tk, E) and key_position_ids are those of the keys; the settings those of
         `poslab.attention.attend`.
         """
+        keys = key_position_ids or self.key_position_ids or self.position_ids
+        if keys.documents is not None:
+            # A compiled graph can't depend on where documents begin: it hides them from each other by a mask.
+            carries = token_state is not None and not self.scheme.shift_invariant
+            if carries or not torch.compiler.is_compiling():
+                return self._attend_apart(keys, q, k, v, token_state, **settings)
+            settings["documents"] = keys.documents
         k, v = for_queries(q, k, v)
         settings["offset"] = k.shape[-2] - q.shape[-2]
         q = self._scaled(q, k.shape[-2], **settings)
         settings |= self._key_bias_and_pairwise(q, k, token_state, key_position_ids)
         return attend(q, k, v, self.terms, causal=self.shape.causal, **settings)
+
+    @torch.compiler.disable
+    def _attend_apart(
+        self, keys: PositionIds, *tensors: Tensor | None, first_key: Tensor | None = None, **settings: Any
+    ) -> Tensor:
+        """Return what `attend` does of rows that hold several documents, each of which is a text of its own."""
+        q, *of_keys = tensors
+        assert q is not None
+        documents, position_ids = keys.apart(q.shape[-2])
+
+        def attend_batch(index: int, q: Tensor, k: Tensor, v: Tensor, token_state: Tensor | None) -> Tensor:
+            own, first = position_ids[index], documents.batches[index].first_key(first_key)
+            layer = SchemeLayer(self.scheme, self.tables, self.shape, self.layer, self.terms, own.last(q.shape[-2]), own)
+            return layer.attend(q, k, v, token_state, first_key=first, **settings)
+
+        return documents.apart(attend_batch, q, *of_keys)
 
     def relative_terms(self, length: int) -> RelativeTerms | None:
         """Return the scheme's relative terms for the distances 0 .. length - 1, also beyond those of `terms`."""
@@ -127,8 +155,8 @@ class SchemeLayer:
         if not self.overrides("query_scale"):
             return q
         windows = [w for w in (settings.get("window"), self.terms and self.terms.window) if isinstance(w, int)]
-        offset, first_key = settings.get("offset", 0), settings.get("first_key")
-        spec = AttentionSpec(None, self.shape.causal, offset, 1.0, min(windows, default=None), first_key)
+        own = {name: settings.get(name) for name in ("first_key", "documents")}
+        spec = AttentionSpec(None, self.shape.causal, settings.get("offset", 0), 1.0, min(windows, default=None), **own)
         seen = spec.keys_seen(q.shape[-2], key_length, q.device).clamp(min=1)
         with without_autocast(q.device):
             precise = seen.to(torch.promote_types(q.dtype, torch.float32))

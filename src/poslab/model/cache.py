@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from poslab.attention import PositionIds, SchemeLayer
+from poslab.attention.documents import Documents, positions_within
 from poslab.errors import SettingError
 from poslab.positions import RelativeTerms
 
@@ -41,17 +43,22 @@ class KeyValueCache:
         self._least_padding, self._most_padding = (0, 0) if padding is None else map(int, padding.aminmax())
         self._positions = positions
         self._given: Tensor | None = None  # (length,) or (B, length): positions, where they were given
+        self.documents: Tensor | None = None  # (B, length): numbers of the tokens' documents, where they were given
         self._tokens: Tensor | None = None  # (B, N): ids of the text so far
         self.read: list[LayerCache] = []
         self._terms: list[RelativeTerms | None] = []
         self._distances = range(0)  # those that the terms were made for
         self.key_position_ids: PositionIds | None = None  # of all keys that the tokens being read may see
 
-    def position_ids(self, count: int, device: torch.device, given: Tensor | None = None) -> PositionIds:
+    def position_ids(
+        self, count: int, device: torch.device, given: Tensor | None = None, documents: Tensor | None = None
+    ) -> PositionIds:
         """Return the positions of the next `count` tokens, (T,), or (B, T) where rows differ, padding being at 0.
 
-        given: their positions, if not 0, 1, 2, ...; to be given at every call or at none.
+        given: their positions, if not 0, 1, 2, ...; documents: (B, T), the numbers of their documents, if rows hold
+        several. Each is to be given at every call or at none.
         """
+        self.documents = self._with_documents(documents)
         if (given is None) != (self._given is None) and self.length > 0:
             raise SettingError("positions", given, "must be given for all of a text's tokens, or for none")
         if given is not None:
@@ -60,22 +67,44 @@ class KeyValueCache:
         self.key_position_ids = self._ids(self.first_seen, self.length + count, device)
         return self._ids(self.length, self.length + count, device)
 
+    def _with_documents(self, new: Tensor | None) -> Tensor | None:
+        """Return the numbers of the documents of all tokens, (B, N), the new ones last."""
+        known = self.documents
+        if (new is None) != (known is None) and self.length > 0:
+            problem = "must be given for all of a text's tokens, or for none"
+            raise SettingError("documents", None if new is None else "[...]", problem)
+        if new is not None and self._padding is not None:  # which is no part of the first document
+            indices = torch.arange(self.length, self.length + new.shape[1], device=new.device)
+            lowest = int(new.min()) if known is None else int(known.min()) + 1
+            new = new.masked_fill(indices < self._padding.to(new.device)[:, None], lowest - 1)
+        if new is None or known is None:
+            return new
+        if (new[:, 0] < known[:, -1]).any():
+            raise SettingError("documents", "[...]", "must go on from those read before, and never fall")
+        return torch.cat([known, new], dim=1)
+
     def _ids(self, begin: int, end: int, device: torch.device) -> PositionIds:
+        documents = None if self.documents is None else self.documents[:, begin:end]
         if self._given is not None:
-            return PositionIds(self._given[..., begin:end], irregular=bool((self._given.diff() != 1).any()))
+            irregular = bool((self._given.diff() != 1).any())
+            return PositionIds(self._given[..., begin:end], irregular, documents)
         positions = self.counted(begin, end, device)
         if self._positions is None:
-            return PositionIds(positions)
+            return PositionIds(positions, documents=documents)
         own = self._positions.to(device)
-        return PositionIds(own.gather(1, positions.expand(len(own), -1)), irregular=True)
+        return PositionIds(own.gather(1, positions.expand(len(own), -1)), irregular=True, documents=documents)
 
     def counted(self, begin: int, end: int, device: torch.device) -> Tensor:
-        """Return the numbers of tokens from `begin` to `end` in their texts, (T,), or (B, T) where there is padding."""
+        """Return the numbers of tokens from `begin` to `end` in their texts, (T,), or (B, T) where rows differ."""
+        if self.documents is not None:
+            return positions_within(self.documents)[:, begin:end]
         numbers = torch.arange(begin, end, device=device)
         return numbers if self._padding is None else (numbers - self._padding.to(device)[:, None]).clamp(min=0)
 
-    def positions_after(self, count: int) -> int:
-        """Return how many tokens with positions of their own the longest row has once `count` more tokens are read."""
+    def positions_after(self, count: int, documents: Tensor | None = None) -> int:
+        """Return how many tokens with positions of their own the longest text has once `count` more tokens are read."""
+        if documents is not None:
+            return int(positions_within(self._with_documents(documents)).max()) + 1
         return self.length + count - self._least_padding
 
     def terms(self, count: int, longest: int | None, make_terms: MakeTerms) -> list[RelativeTerms | None]:
@@ -84,12 +113,13 @@ class KeyValueCache:
         Made when the distances outgrow them, for twice as many, but never for more than `longest`.
         """
         if self._given is not None:
-            needed = PositionIds(self._given[..., self.first_seen :], irregular=True).distances(causal=True)
+            needed = self._ids(self.first_seen, self.length + count, self._given.device).distances(causal=True)
         elif self._positions is not None:
             needed = range(PositionIds(self._positions).stop)
         else:
             limits = [limit for limit in (self.most_seen, longest) if limit is not None]
-            read = max(1, self.length + count)  # because there is a distance of 0 before the first token, too
+            read = self.length + count if self.documents is None else int(positions_within(self.documents).max()) + 1
+            read = max(1, read)  # because there is a distance of 0 before the first token, too
             needed = range(min(read, *limits) if limits else read)
             if needed.stop > self._distances.stop:
                 needed = range(min(2 * needed.stop, *limits) if limits else 2 * needed.stop)
@@ -175,8 +205,15 @@ class CachedLayer(SchemeLayer):
             return x
         x, before = self.cache.without_padding(x), self.read.entered
         before = x.new_zeros(len(x), self.scheme.mixed_tokens - 1, x.shape[-1]) if before is None else before
-        self.read.entered = torch.cat([before, x], dim=1)[:, x.shape[1] :]
-        return self.mix_after(before, x)
+        rows, numbers = torch.cat([before, x], dim=1), self.cache.documents
+        self.read.entered = rows[:, x.shape[1] :]
+        if numbers is None:
+            return self.mix_after(before, x)
+        numbers = numbers[:, -rows.shape[1] :]
+        # Before the first document stand rows of none.
+        numbers = F.pad(numbers, (rows.shape[1] - numbers.shape[1], 0), value=int(numbers.min()) - 1)
+        documents = Documents(numbers, x.shape[1])
+        return documents.apart(lambda _, new, rows: self._mixed(rows)[:, -new.shape[1] :], x, rows)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, token_state: Tensor | None, *_: Any, **_of_layer: Any) -> Tensor:
         """Return attention of new tokens, with q, k, v (B, H, T, Dh), over all that they may see, (B, H, T, Dh)."""

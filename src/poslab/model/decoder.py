@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from poslab.attention import PositionIds, SchemeLayer, SchemeModule, check_backend
+from poslab.attention import PositionIds, SchemeLayer, SchemeModule, check_backend, checked_documents
 from poslab.errors import SettingError, require_at_least
 from poslab.model.block import Attention, Block, BlockForm, TargetMask
 from poslab.model.cache import KeyValueCache
@@ -97,30 +97,46 @@ class GPT(SchemeModule):
         if backend != "auto":
             check_backend(backend, set().union(*self.attention_parts()), dropout, option="attention_backend")
 
-    def forward(self, tokens: Tensor, cache: KeyValueCache | None = None, positions: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        cache: KeyValueCache | None = None,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+    ) -> Tensor:
         """Return the logits (B, T, V) of tokens (B, T).
 
         With a cache, these tokens follow those that it has read, and no gradient comes from the blocks. positions: of
         the tokens, (T,) or (B, T) numbers; by default 0, 1, 2, ..., or in training, and where `drawing` says so,
-        what the scheme draws. Raises SettingError for positions that the scheme doesn't know.
+        what the scheme draws. documents: (B, T) whole numbers that rise along a row; tokens of the same number are a
+        document, which sees no other and has positions of its own; None: each row is one. Raises SettingError for
+        positions that the scheme doesn't know, and for other documents.
         """
-        return F.linear(self.hidden(tokens, cache, positions), self.head_weight)
+        return F.linear(self.hidden(tokens, cache, positions, documents), self.head_weight)
 
     @property
     def head_weight(self) -> Tensor:
         """Matrix (V, D) from the last hidden state to the logits."""
         return self.token_embedding.weight if self.head is None else self.head.weight
 
-    def hidden(self, tokens: Tensor, cache: KeyValueCache | None = None, positions: Tensor | None = None) -> Tensor:
+    def hidden(
+        self,
+        tokens: Tensor,
+        cache: KeyValueCache | None = None,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+    ) -> Tensor:
         """Return the normalised last hidden states (B, T, D) of tokens (B, T), the input of the head."""
+        documents = checked_documents(documents, tokens)
         if cache is not None:
             if positions is not None:
                 PositionIds.given(positions).check(len(tokens), tokens.shape[1], self.pos, self.shape)
-            return self.hidden_after(tokens, cache, positions)
-        position_ids = self.position_ids(tokens, positions)
+            return self.hidden_after(tokens, cache, positions, documents)
+        position_ids = self.position_ids(tokens, positions, documents=documents)
         # Compiled only where nothing but the weights changes, because generation, with its growing lengths, would
         # recompile.
-        if self._compiled is not None and self.training and not position_ids.irregular:
+        regular = not position_ids.irregular and documents is None
+        if self._compiled is not None and self.training and regular:
             try:
                 with backward_compiled_at_once():
                     return self._compiled(tokens, position_ids.positions)
@@ -130,47 +146,64 @@ class GPT(SchemeModule):
                 warnings.warn(f"trains uncompiled, to the same result; torch says: {reason}", stacklevel=2)
         return self.through_blocks(self.embedded(tokens, position_ids), self.layers(position_ids))
 
-    def hidden_at(self, target_mask: Tensor, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+    def hidden_at(
+        self, target_mask: Tensor, tokens: Tensor, positions: Tensor | None = None, documents: Tensor | None = None
+    ) -> Tensor:
         """Return the hidden states of the n targets among tokens (B, T), in order, (n, D); target_mask: (B, T) bool.
 
         The last block computes only those, from the keys and values of all: next to nothing for a single answer.
         """
         if target_mask.all():
-            return self.hidden(tokens, positions=positions).flatten(0, 1)
+            return self.hidden(tokens, None, positions, documents).flatten(0, 1)
         if not target_mask.any():
             return self.token_embedding.weight.new_empty(0, self.shape.embed_dim)
         if self._compiled is not None:
-            return self.hidden(tokens, positions=positions)[target_mask]
-        position_ids = self.position_ids(tokens, positions)
+            return self.hidden(tokens, None, positions, documents)[target_mask]
+        documents = checked_documents(documents, tokens)
+        position_ids = self.position_ids(tokens, positions, documents=documents)
         x = self.embedded(tokens, position_ids)
         return self.through_blocks(x, self.layers(position_ids), TargetMask.where(target_mask))
 
     @torch.no_grad()
-    def hidden_after(self, tokens: Tensor, cache: KeyValueCache, positions: Tensor | None = None) -> Tensor:
+    def hidden_after(
+        self,
+        tokens: Tensor,
+        cache: KeyValueCache,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+    ) -> Tensor:
         """Return the hidden states (B, T, D) of tokens at the end of a text whose beginning the cache has read."""
         if not self.shape.causal:
             raise SettingError("cache", "given", "this model isn't causal: a new token changes what all others see")
         length, longest = tokens.shape[-1], self.pos.max_length(self.shape)
-        self.check_length(cache.positions_after(length) if positions is None else PositionIds(positions).stop)
-        position_ids = cache.position_ids(length, tokens.device, positions)
-        x = self.embedded(tokens, position_ids, cache.text_so_far(tokens))
+        read = cache.positions_after(length, documents) if positions is None else PositionIds(positions).stop
+        self.check_length(read)
+        position_ids = cache.position_ids(length, tokens.device, positions, documents)
+        text = cache.text_so_far(tokens)
+        of_text = None if cache.documents is None else cache.documents[:, -text.shape[1] :]
+        x = self.embedded(tokens, position_ids, text, of_text)
         layers = self.layers(position_ids, terms=cache.terms(length, longest, self.terms))
         x = self.through_blocks(x, cache.layers(layers))
         cache.length += length
         return x
 
-    def read(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+    def read(self, tokens: Tensor, positions: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """Return the hidden states (B, T, D) of whole texts, as an evaluation reads them."""
-        return self.hidden(tokens, positions=positions)
+        return self.hidden(tokens, None, positions, documents)
 
     @property
     def longest_read(self) -> int | None:
         """Number of tokens of the longest text that `read` takes; None: any."""
         return self.pos.max_length(self.shape)
 
-    def embedded(self, tokens: Tensor, position_ids: PositionIds, text: Tensor | None = None) -> Tensor:
-        """Return the input of the first block, (B, T, D); text: (B, N) ids, of which tokens (B, T) are the last."""
-        return self.dropout(self.embed(self.token_embedding(tokens), position_ids, tokens if text is None else text))
+    def embedded(
+        self, tokens: Tensor, position_ids: PositionIds, text: Tensor | None = None, documents: Tensor | None = None
+    ) -> Tensor:
+        """Return the input of the first block, (B, T, D); text: (B, N) ids, of which tokens (B, T) are the last, and
+        documents theirs."""
+        if text is None:
+            text, documents = tokens, position_ids.documents
+        return self.dropout(self.embed(self.token_embedding(tokens), position_ids, text, documents))
 
     def through_blocks(self, x: Tensor, layers: Sequence[SchemeLayer], target_mask: TargetMask | None = None) -> Tensor:
         """Map the input of the first block to the hidden states, those of the targets if there is a mask."""

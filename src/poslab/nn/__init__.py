@@ -4,7 +4,7 @@ named.py       the well-known schemes by their own names
 position.py    `Position`, a module of any scheme: bias, flex's score_mod, rotation, embeddings, by explicit positions
 bias.py        the bias of each pair of positions, where a scheme is one
 attention.py   `Attention` by any scheme, in linear memory
-masks.py       its mask, for the caches of transformers
+masks.py       its mask, for the caches of transformers, and for packed batches
 
 Layout is (B, H, T, Dh). Keys and values may have fewer heads than queries. No module keeps anything between calls.
 """

@@ -3,12 +3,13 @@
 B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Hkv heads of keys, Dh head dimension.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from poslab.attention import BACKENDS, PositionIds, SchemeLayer
+from poslab.attention import BACKENDS, PositionIds, SchemeLayer, checked_documents, numbered_documents
 from poslab.errors import SettingError, require_one_of
 from poslab.nn.position import Position
 from poslab.processors import in_transform
@@ -41,6 +42,7 @@ class Attention(nn.Module):
         offset: int | None = None,
         mask: Tensor | None = None,
         window: int | None = None,
+        documents: Tensor | None = None,
         layer: int = 0,
     ) -> Tensor:
         """Return attention of q (B, H, Tq, Dh) over k and v (B, Hkv, Tk, Dh), (B, H, Tq, Dh) in q's dtype.
@@ -52,20 +54,27 @@ class Attention(nn.Module):
         projections were made of, for schemes that read it or have mixed it. positions: (Tk,) or (B, Tk), of the keys;
         None: 0, 1, 2, ...
 
-        mask: (B, N), the `attention_mask` of transformers: 0 for padding, before or after a row's text, 1 for the text.
-        N is the number of tokens so far: of fewer keys, as a cache that slides keeps, these are the last, and of more
-        the first, before free places. By default positions then count from a row's first token. Outputs of padding mean
-        nothing. window: a query sees at most so many keys, its own included; None: all, or those of the scheme.
+        mask: (B, N), the `attention_mask` of transformers: 0 for padding, before or after a row's text, 1 for the text,
+        or 1, 2, 3, ... for the documents of a packed row. N is the number of tokens so far: of fewer keys, as a cache
+        that slides keeps, these are the last, and of more the first, before free places. By default positions then
+        count from a row's first token. Outputs of padding mean nothing. window: a query sees at most so many keys, its
+        own included; None: all, or those of the scheme.
+
+        documents: (B, Tk), whole numbers that rise along a row. A document sees no other, and by default its positions
+        count from 0. None: those of the mask, or of positions that start again (`poslab.attention.numbered_documents`),
+        or each row is one.
 
         Raises SettingError for another layout, a missing x, positions that the scheme doesn't know, and another mask.
         """
         position, scheme, shape = self.position, self.position.scheme, self.position.shape
         position.check_layout(q, k, v)
+        documents = checked_documents(documents, k[:, 0, :, 0])
         dropped = 0  # tokens that a cache has no keys of any more
         if mask is not None:
-            _check_mask(mask, q, k, offset, shape.causal)
+            _check_mask(mask, q, k, offset)
             dropped = max(0, mask.shape[1] - k.shape[-2])
             offset = mask.shape[1] - dropped - q.shape[-2]
+            mask = mask if mask.numel() else None
         elif offset is None and shape.causal:
             offset = _filled(k, v, q.shape[-2]) - q.shape[-2]
         if x is None and scheme.overrides("mix"):
@@ -84,14 +93,38 @@ class Attention(nn.Module):
             k, v = k[:, :, :keys], v[:, :, :keys]
             x = None if x is None else x[:, :keys]
             positions = None if positions is None else positions[..., :keys]
-        first_key = None if mask is None or not mask.numel() else mask.int().argmax(1)  # (B,), of each row's text
-        if first_key is not None and not torch.compiler.is_compiling() and not first_key.any():
-            first_key = None  # because kernels are faster where all rows see all keys
-        ids: PositionIds = position.position_ids(positions, k, dropped, "positions")
-        if first_key is not None and positions is None:
-            ids = PositionIds((ids.positions - first_key[:, None]).clamp(min=0))
-        if first_key is not None and dropped:
-            first_key = (first_key - dropped).clamp(min=0)
+            documents = None if documents is None else documents[:, :keys]
+
+        # Where rows hold documents, padding is one more of them.
+        text = None if mask is None else mask != 0  # (B, dropped + Tk)
+        numbered = None  # the mask, if it numbers documents
+        if documents is not None and text is not None:
+            if dropped:
+                raise SettingError("documents", "[...]", "can't be given with a mask of more tokens than there are keys")
+            documents = (documents - documents.min() + 1) * text
+        elif documents is None and mask is not None and _is_numbered(mask):
+            documents = numbered = mask.to(torch.int64)
+        ids = position.position_ids(positions, k, dropped, "positions", documents)
+        documents = None if documents is None else documents[:, dropped:]
+        if positions is not None and (documents is None or (numbered is not None and torch.compiler.is_compiling())):
+            of_keys = None if text is None else text[:, dropped:]
+            starting = numbered_documents(ids.positions.expand(len(k), -1), of_keys)
+            # A compiled graph can't ask which of the two tells documents apart.
+            documents = starting if documents is None or starting is None else documents * (keys + 1) + starting
+
+        first_key = None
+        if documents is None and text is not None:
+            if not shape.causal and not torch.compiler.is_compiling() and not text[:, -1].all():
+                problem = "has padding after a text, which this model sees: put it before the text"
+                raise SettingError("mask", list(text.shape), problem)
+            first_key = text.int().argmax(1)  # (B,), of each row's text
+            if not torch.compiler.is_compiling() and not first_key.any():
+                first_key = None  # because kernels are faster where all rows see all keys
+            else:
+                if positions is None:
+                    ids = PositionIds((ids.positions - first_key[:, None]).clamp(min=0))
+                first_key = (first_key - dropped).clamp(min=0)
+        ids = replace(ids, documents=documents)
         tables = position.own_tables
         terms = scheme.relative(tables, shape, layer, ids.distances(shape.causal))
         made = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), ids.last(queries), ids)
@@ -111,7 +144,7 @@ def _filled(k: Tensor, v: Tensor, queries: int) -> int:
     return max(queries, int(last[-1]) + 1) if len(last) else keys
 
 
-def _check_mask(mask: Tensor, q: Tensor, k: Tensor, offset: int | None, causal: bool) -> None:
+def _check_mask(mask: Tensor, q: Tensor, k: Tensor, offset: int | None) -> None:
     """Raise SettingError for a mask that can't be obeyed."""
     shape, most = list(mask.shape), k.shape[-2]
     if len(shape) != 2 or shape[0] != len(q) or shape[1] < q.shape[-2]:
@@ -121,11 +154,17 @@ def _check_mask(mask: Tensor, q: Tensor, k: Tensor, offset: int | None, causal: 
         raise SettingError("offset", offset, f"must be {min(shape[1], most) - q.shape[-2]}, which the mask says")
     if torch.compiler.is_compiling() or not mask.numel():
         return  # because a look at the numbers breaks the graph
-    text = mask.bool()
+    text, numbers = mask.bool(), mask.to(torch.int64)
     begins = text & ~text.roll(1, 1)
     begins[:, 0] = text[:, 0]
+    falls = (numbers[:, 1:] < numbers[:, :-1]) & text[:, 1:]
     # Of a row that is padded longer than what has been read of it, there is no text yet.
-    if (begins.sum(1) > 1).any() or not text.any() or not (text == mask).all():
-        raise SettingError("mask", shape, "must be, in each row, ones for one text, and zeros before and after it")
-    if not causal and not text[:, -1].all():
-        raise SettingError("mask", shape, "has padding after a text, which this model sees: put it before the text")
+    one_text = not (begins.sum(1) > 1).any() and text.any()
+    if not one_text or not (numbers[begins] == 1).all() or falls.any() or (numbers != mask).any():
+        problem = "ones for one text, or 1, 2, 3, ... for its documents, and zeros before and after it"
+        raise SettingError("mask", shape, f"must be, in each row, {problem}")
+
+
+def _is_numbered(mask: Tensor) -> bool:
+    """Return whether rows of a mask hold several documents; a compiled graph can't ask those of whole numbers."""
+    return mask.dtype != torch.bool and (torch.compiler.is_compiling() or bool((mask > 1).any()))

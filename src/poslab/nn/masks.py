@@ -1,12 +1,18 @@
-"""Mask that `Attention` takes, for the caches of transformers.
+"""Mask that `Attention` takes, for the caches and the packed batches of transformers.
 
-B batch, N tokens so far.
+B batch, Tq queries, N tokens so far.
 """
 
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.module import register_module_module_registration_hook
+
+from poslab.attention import numbered_documents
+from poslab.nn.attention import Attention
+from poslab.positions.rotary import once_per_pass
 
 
 def text_mask(
@@ -31,3 +37,48 @@ def text_mask(
     if read == q_length == kv_length:
         return None
     return torch.ones(batch_size, read, dtype=torch.bool, device=device)
+
+
+def _with_documents(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the arguments of a layer of transformers with documents in its mask; None: they stay as they are.
+
+    A batch numbers its documents by `seq_idx`, by `cu_seq_lens_q`, or by positions that start again, which the layer
+    doesn't hand to the function that computes its attention. With a cache, the position of the first query says where
+    its document began.
+    """
+    mask, positions = kwargs.get("attention_mask"), kwargs.get("position_ids")
+    known = isinstance(positions, Tensor) and positions.dim() == 2 and (mask is None or mask.dim() == 2)
+    if not known or torch.compiler.is_compiling():
+        return None
+    batch, queries = (args[0] if args else kwargs["hidden_states"]).shape[:2]
+    cache = kwargs.get("cache", kwargs.get("past_key_values"))
+    before = 0 if cache is None else int(cache.get_seq_length(layer.layer_idx))
+    text = positions.new_ones(batch, before + queries) if mask is None else mask.to(torch.int64)
+    if text.shape != (batch, before + queries):  # of more tokens than the layer reads
+        return None
+
+    documents = kwargs.get("seq_idx")  # (B or 1, Tq)
+    if documents is None and (ends := kwargs.get("cu_seq_lens_q")) is not None and not before:
+        documents = torch.bucketize(torch.arange(batch * queries, device=ends.device), ends, right=True)
+        documents = documents.view(batch, queries)
+    if documents is not None:
+        documents = 1 + documents.diff(dim=1, prepend=documents[:, :1]).bool().cumsum(1).expand(batch, -1)
+    elif mask is None:
+        documents = once_per_pass(positions, "documents", lambda: numbered_documents(positions))
+    else:
+        documents = numbered_documents(positions.expand(batch, -1), text[:, before:].bool())
+    begin = before - positions[:, :1] if before else positions.new_zeros(1, 1)
+    others = text * (torch.arange(before + queries, device=text.device) < begin)  # before the first query's document
+    if documents is None and not others.any():
+        return None
+    numbers = text if documents is None else text * F.pad(documents.expand(batch, -1), (before, 0), value=1)
+    return args, kwargs | {"attention_mask": numbers - others}
+
+
+def _register(layer: nn.Module, name: str, attention: nn.Module | None) -> None:
+    of_transformers = isinstance(attention, Attention) and "layer_idx" in vars(layer)
+    if of_transformers and _with_documents not in layer._forward_pre_hooks.values():
+        layer.register_forward_pre_hook(_with_documents, with_kwargs=True)
+
+
+register_module_module_registration_hook(_register)  # which is called when an `Attention` is set into a layer

@@ -9,7 +9,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from poslab.attention import PositionIds, SchemeLayer
+from poslab.attention import PositionIds, SchemeLayer, checked_documents
+from poslab.attention.documents import Documents, positions_within
 from poslab.errors import SettingError
 from poslab.nn.bias import beyond_a_bias, dense_bias
 from poslab.positions import ModelShape, PositionScheme
@@ -215,12 +216,18 @@ class Position(nn.Module):
         rows = zip(x.split(1), ids.positions.expand(x.shape[:2]), tokens.split(1), strict=True)
         return torch.cat([embed(row, positions, tokens=own) for row, positions, own in rows]).to(x.dtype)
 
-    def mix(self, x: Tensor, before: Tensor | None = None, *, layer: int = 0) -> Tensor:
+    def mix(
+        self, x: Tensor, before: Tensor | None = None, *, documents: Tensor | None = None, layer: int = 0
+    ) -> Tensor:
         """Map what enters a layer's attention, x (B, T, D), by the few tokens before each, (B, T, D) in x's dtype.
 
         before: (B, K - 1, D), the rows of the tokens before x, of which a cache keeps the last K - 1, K being
-        `scheme.mixed_tokens`; None: x begins a text.
+        `scheme.mixed_tokens`; None: x begins a text. documents: (B, T), as of `Attention`, where x begins with one.
         """
+        if (documents := checked_documents(documents, x[..., 0])) is not None:
+            if before is not None:
+                raise SettingError("documents", "[...]", "can't be given with `before`: x must begin with a document")
+            return Documents(documents).apart(lambda _, alone: self.mix(alone, layer=layer), x)
         if before is None:
             before = x.new_zeros(len(x), self.scheme.mixed_tokens - 1, x.shape[-1])
         return self.scheme.mix(self.own_tables, layer, torch.cat([before, x], dim=1)).to(x.dtype)
@@ -254,12 +261,20 @@ class Position(nn.Module):
         if longest is not None and length > longest:
             raise SettingError("positions", f"up to {length - 1}", f"this scheme knows {longest} positions, no more")
 
-    def position_ids(self, given: Tensor | None, x: Tensor, first: int, option: str) -> PositionIds:
+    def position_ids(
+        self, given: Tensor | None, x: Tensor, first: int, option: str, documents: Tensor | None = None
+    ) -> PositionIds:
         """Return the positions of the T tokens of x (B, ..., T, n): as given, or counted from `first`.
 
-        Raises SettingError for positions that are none of x's, or that the scheme doesn't know.
+        documents: (B, first + T) numbers, in each of which positions are counted from 0. Raises SettingError for
+        positions that are none of x's, or that the scheme doesn't know.
         """
         length = x.shape[-2]
+        if given is None and documents is not None:
+            positions = positions_within(documents)[:, first:]
+            if not torch.compiler.is_compiling():
+                self.check_length(int(positions.max()) + 1)
+            return PositionIds(positions)
         if given is None:
             self.check_length(first + length)
             return PositionIds(torch.arange(first, first + length, device=x.device))

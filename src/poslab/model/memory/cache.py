@@ -59,12 +59,14 @@ class SegmentCache(KeyValueCache):
             self._lookup = CachedLookup(self._retrieval.size, self._segment, known)
 
     def counted(self, begin: int, end: int, device: torch.device) -> Tensor:
-        """Return the numbers of tokens, (T,), in their segments where none sees keys of another."""
+        """Return the numbers of tokens, (T,) or (B, T), in their segments where none sees keys of another."""
         numbers = super().counted(begin, end, device)
-        return numbers if self._memory_length else numbers % self._segment
+        if self._memory_length:
+            return numbers
+        return numbers.minimum(torch.arange(begin, end, device=device) % self._segment)
 
-    def positions_after(self, count: int) -> int:
-        positions = super().positions_after(count)
+    def positions_after(self, count: int, documents: Tensor | None = None) -> int:
+        positions = super().positions_after(count, documents)
         return positions if self._memory_length else min(positions, self._segment)
 
     @property

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from poslab.errors import require_at_least
+from poslab.attention import checked_documents
+from poslab.attention.documents import positions_within
+from poslab.errors import SettingError, require_at_least
 from poslab.model.block import TargetMask
 from poslab.model.cache import KeyValueCache
 from poslab.model.decoder import GPT
@@ -82,66 +84,97 @@ class MemoryGPT(GPT):
         return Memory(torch.zeros(batch, dtype=torch.int64, device=self.token_embedding.weight.device))
 
     def hidden_with_memory(
-        self, tokens: Tensor, memory: Memory, target_mask: Tensor | None = None
+        self,
+        tokens: Tensor,
+        memory: Memory,
+        target_mask: Tensor | None = None,
+        documents: Tensor | None = None,
     ) -> tuple[Tensor, Memory]:
         """Return the hidden states (B, T, D) of one segment, tokens (B, T), and the memory after it.
 
         Each layer sees the last memory_length tokens of the memory, as far as their row has read them of its document;
         no gradient reaches earlier segments. target_mask: (B, T) bool, to return only the hidden states of those
-        tokens, in order, (n, D); without any of them the segment only updates the memory.
+        tokens, in order, (n, D); without any of them the segment only updates the memory. documents: (B, T) numbers
+        that rise along a row; the memory is of the document with the first of them.
         """
         length = tokens.shape[1]
+        documents = checked_documents(documents, tokens)
         segment = Segment(memory, len(tokens), self.memory_length, self.shape.num_layers, self.retrieval)
         if not self.reach:
-            hidden = self.hidden(tokens) if target_mask is None else self.hidden_at(target_mask, tokens)
-            return hidden, segment.after(length)
+            if target_mask is None:
+                return self.hidden(tokens, documents=documents), segment.after(length, documents)
+            return self.hidden_at(target_mask, tokens, None, documents), segment.after(length, documents)
         chosen = None if target_mask is None else TargetMask.where(target_mask)
         by_distance = self.pos.shift_invariant and not self.pos.overrides("embed")
         # Without memory_length, no token sees another of an earlier segment: positions begin anew, as in windows.
         positions = segment.positions(length, counted=self.memory_length > 0 and not by_distance)
-        keys = self.position_ids(tokens, counted=positions)
+        of_keys = None if documents is None else segment.documents(documents)
+        if of_keys is not None:
+            positions = positions.where(of_keys == of_keys[:, :1], positions_within(of_keys))
+        keys = self.position_ids(tokens, counted=positions, documents=of_keys)
         queries = keys.last(length)
         with torch.set_grad_enabled(torch.is_grad_enabled() and (chosen is None or len(chosen.indices) > 0)):
             x = self.embedded(tokens, queries)
             hidden = self.through_blocks(x, segment.layers(self.layers(queries, keys)), chosen)
-        return hidden, segment.after(length)
+        return hidden, segment.after(length, documents)
 
     def hidden_in_segments(
-        self, tokens: Tensor, memory: Memory | None = None, target_mask: Tensor | None = None
+        self,
+        tokens: Tensor,
+        memory: Memory | None = None,
+        target_mask: Tensor | None = None,
+        documents: Tensor | None = None,
     ) -> tuple[Tensor, Memory]:
         """Read tokens (B, N) of any number in segments of context_length; returns as `hidden_with_memory`.
 
-        memory: of what came before; None: nothing did.
+        memory: of what came before, of the document with the first number; None: nothing did.
         """
         memory = self.empty_memory(len(tokens)) if memory is None else memory
         length, hidden_states = self.shape.context_length, []
         parts = tokens.split(length, dim=1)
         masks = [None] * len(parts) if target_mask is None else target_mask.split(length, dim=1)
-        for part, of_part in zip(parts, masks, strict=True):
-            hidden, memory = self.hidden_with_memory(part, memory, of_part)
+        documents = checked_documents(documents, tokens)
+        numbers = [None] * len(parts) if documents is None else documents.split(length, dim=1)
+        last: Tensor | None = None  # (B,), the number of the last token before
+        for part, of_part, own in zip(parts, masks, numbers, strict=True):
+            if own is not None and last is not None:
+                memory = memory.restarted(memory.read * (own[:, 0] == last))
+            hidden, memory = self.hidden_with_memory(part, memory, of_part, own)
             hidden_states.append(hidden)
+            last = None if own is None else own[:, -1]
         if target_mask is None:
             return torch.cat(hidden_states, dim=1), memory
         segments = target_mask.nonzero()[:, 1] // length  # of each target, text by text
         return torch.cat(hidden_states)[segments.argsort(stable=True).argsort()], memory
 
-    def read(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+    def read(self, tokens: Tensor, positions: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """Return the hidden states (B, T, D) of texts, read in segments unless their positions are given."""
-        return self.hidden_in_segments(tokens)[0] if positions is None else self.hidden(tokens, positions=positions)
+        if positions is not None:
+            return self.hidden(tokens, None, positions, documents)
+        return self.hidden_in_segments(tokens, documents=documents)[0]
 
     @property
     def longest_read(self) -> None:
         """None: positions don't go beyond a segment and what is remembered."""
 
-    def hidden_after(self, tokens: Tensor, cache: KeyValueCache, positions: Tensor | None = None) -> Tensor:
+    def hidden_after(
+        self,
+        tokens: Tensor,
+        cache: KeyValueCache,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+    ) -> Tensor:
         """Return the hidden states of tokens (B, T) after those in the cache, which may read in segments."""
         if not isinstance(cache, SegmentCache):
-            return super().hidden_after(tokens, cache, positions)
+            return super().hidden_after(tokens, cache, positions, documents)
+        if documents is not None and self.retrieval is not None:
+            raise SettingError("documents", "[...]", "can't be given with a cache to a model that retrieves")
         parts, hidden_states = cache.parts(tokens.shape[1]), []
         position_ids = [None] * len(parts) if positions is None else positions.split(parts, -1)
-        for part, of_part in zip(tokens.split(parts, 1), position_ids, strict=True):
+        numbers = [None] * len(parts) if documents is None else documents.split(parts, 1)
+        for part, of_part, own in zip(tokens.split(parts, 1), position_ids, numbers, strict=True):
             cache.begin_segment(len(tokens), tokens.device)
-            hidden_states.append(super().hidden_after(part, cache, of_part))
+            hidden_states.append(super().hidden_after(part, cache, of_part, own))
         return torch.cat(hidden_states, dim=1)
 
     def new_cache(

@@ -148,6 +148,8 @@ class RetrievedAttention(nn.Module):
         with without_autocast(q.device):
             retrieved = _sum(*weights_and_indices, values)
             share = self.shares[:, None, None] * lookup.known.gt(0)[:, None, None, None]  # (B, H, 1, 1)
+            if (documents := layer.position_ids.documents) is not None:  # only the first is that of the memory
+                share = share * (documents == documents[:, :1])[:, None, first:, None]
             return torch.lerp(local.to(retrieved.dtype), retrieved, share.to(retrieved.dtype)).to(local.dtype)
 
     def find(self, q: Tensor, lookup: Lookup, layer: SchemeLayer, first: int = 0) -> tuple[Tensor, Tensor] | None:

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from poslab.attention import SchemeLayer, for_queries
+from poslab.attention.documents import positions_within
 from poslab.errors import SettingError
 from poslab.model.block import Attention, BlockForm
 from poslab.model.memory.retrieval import Lookup, Retrieval, RetrievedAttention
@@ -161,8 +162,12 @@ class Segment:
             return (positions + (self._memory.read - self.remembered)[:, None]).clamp(min=0)
         return positions
 
-    def after(self, length: int) -> Memory:
-        """Return the memory once all layers have computed the segment, of `length` tokens."""
+    def documents(self, numbers: Tensor) -> Tensor:
+        """Return the numbers of the documents of memory and segment, (B, m + T), of those of the segment, (B, T)."""
+        return torch.cat([numbers[:, :1].expand(-1, self.remembered), numbers], dim=1)
+
+    def after(self, length: int, documents: Tensor | None = None) -> Memory:
+        """Return the memory once all layers have computed the segment, of `length` tokens; documents: (B, T)."""
         inputs = None
         if self._length:
             entered = (layer.entered for layer in self._layers if layer.entered is not None)
@@ -171,4 +176,7 @@ class Segment:
             if self._shown is not None and dropped < self.remembered:
                 inputs = torch.cat([self._shown[:, :, dropped:].to(inputs.dtype), inputs], dim=2)
         keys, values = (None, None) if self._lookup is None else (self._lookup.keys, self._lookup.values)
-        return Memory(self._memory.read + length, inputs, keys, values)
+        read = self._memory.read + length
+        if documents is not None:
+            read = read.where(documents[:, 0] == documents[:, -1], positions_within(documents)[:, -1] + 1)
+        return Memory(read, inputs, keys, values)
