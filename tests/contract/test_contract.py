@@ -174,6 +174,10 @@ MISTAKES: dict[str, list[tuple[PositionScheme, str]]] = {
         (by_length, "rows together and alone: off by "),
         (mine(score_mod=lambda self, t, layer, tile: tile.scores * (1 + 0.1 * tile.i)), "all moved by 37"),
     ],
+    "packed documents": [
+        (gives(embed=lambda x: x + x.mean(1, keepdim=True)), "documents of a row and alone (reference): off by "),
+        (mine(query=lambda self, t, layer, q, positions: q * (1 + 0.1 * q.shape[2])), "documents of a row and alone"),
+    ],
     "memory": [(by_length, "segments of 8, with a cache: off by ")],
     "files": [(KeepsCount(), "saved and loaded: off by ")],
     "linear memory": [

@@ -429,10 +429,10 @@ def ours_size(run: Path) -> int:
 def test_arguments_of_transformers_are_obeyed_or_refused() -> None:
     model = with_code("t5")
     text = torch.randint(SIZES["vocab_size"], (1, 5))
-    packed, again = torch.cat([text, text], 1), torch.arange(5).repeat(2)[None]
-    expected = model.gpt[0](packed, positions=again)
-    torch.testing.assert_close(model(packed, position_ids=again).logits, expected, atol=0, rtol=0)
-    assert not torch.allclose(expected, model(packed).logits)
+    spread = 2 * torch.arange(5)[None]
+    expected = model.gpt[0](text, positions=spread)
+    torch.testing.assert_close(model(text, position_ids=spread).logits, expected, atol=0, rtol=0)
+    assert not torch.allclose(expected, model(text).logits)
     padded, mask = F.pad(text, (2, 0)), torch.tensor([[0, 0, 1, 1, 1, 1, 1]])
     alone = model(text, output_hidden_states=True)
     states = model(
@@ -449,6 +449,44 @@ def test_arguments_of_transformers_are_obeyed_or_refused() -> None:
         model(text, output_attentions=True)
     with pytest.raises(ValueError, match=r"^token_type_ids: "):
         model(text, token_type_ids=0 * text)
+
+
+@pytest.mark.parametrize("name", ["absolute", "t5", "forgetting", "canon", "randomized"])
+def test_a_packed_batch_is_its_documents_alone(name: str) -> None:
+    """Logits, loss and gradients, as the collator of transformers says where documents begin, and what is generated."""
+    model, texts = with_code(name), [torch.randint(SIZES["vocab_size"], (1, length)) for length in (7, 1, 12, 3)]
+    alone = [model(text, labels=text) for text in texts if text.shape[1] > 1]
+    logits = torch.cat([model(text).logits for text in texts], 1)
+    loss = (6 * alone[0].loss + 11 * alone[1].loss + 2 * alone[2].loss) / 19
+    gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    for said in ({}, {"return_seq_idx": True}, {"return_flash_attn_kwargs": True}):
+        collator = transformers.DataCollatorWithFlattening(return_position_ids=not said, return_tensors="pt", **said)
+        batch = collator([{"input_ids": text[0].tolist()} for text in texts])
+        packed = model(**batch)
+        torch.testing.assert_close(packed.logits, logits, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(packed.loss, loss)
+        found = torch.autograd.grad(packed.loss, list(model.parameters()), allow_unused=True)
+        torch.testing.assert_close(found, gradients, atol=1e-6, rtol=1e-4)
+    ids, positions = torch.cat(texts, 1), torch.cat([torch.arange(text.shape[1]) for text in texts])[None]
+    torch.testing.assert_close(model(ids, position_ids=positions, labels=ids).loss, loss)
+    how = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0}
+    written = model.generate(ids, position_ids=positions, **how)[:, -5:]
+    assert torch.equal(written, model.generate(texts[-1], **how)[:, -5:])
+
+
+def test_padding_is_no_document() -> None:
+    """Positions of padding, whatever they are, nor a packed row that is padded on either side."""
+    model, texts = with_code("t5"), [torch.randint(SIZES["vocab_size"], (1, length)) for length in (4, 3)]
+    alone = torch.cat([model(text).logits for text in texts], 1)
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1, 0]])
+    ids = F.pad(torch.cat(texts, 1), (2, 1))
+    for of_padding in (0, 1):
+        text = F.pad(torch.arange(4), (2, 0), value=of_padding)[None]
+        found = model(ids[:, :6], attention_mask=mask[:, :6], position_ids=text).logits
+        torch.testing.assert_close(found[:, 2:], alone[:, :4])
+        positions = torch.tensor([[of_padding, of_padding, 0, 1, 2, 3, 0, 1, 2, of_padding]])
+        found = model(ids, attention_mask=mask, position_ids=positions).logits
+        torch.testing.assert_close(found[:, 2:-1], alone)
 
 
 def test_gradients_of_accumulated_batches_are_those_of_one() -> None:

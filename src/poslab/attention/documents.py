@@ -27,24 +27,26 @@ def numbered_documents(positions: Tensor, text: Tensor | None = None) -> Tensor 
     the packed batches of transformers' DataCollatorWithFlattening: 0 1 2 0 0 1 are three documents. 5 6 0 1 are two, of
     which the first began in another row. All other positions are those of one document: 0 1 5 9, 0 4 5 4 5.
 
-    text: (B, T) bool, False for padding, whose positions mean nothing and whose number is 0. Raises SettingError for
-    positions that start again and don't rise in between, as 0 0 1 1: nothing says what they mean. A compiled graph
-    can't ask, and gets numbers of any positions.
+    text: (B, T) bool, False for padding before and after a row's text, whose positions mean nothing and which gets
+    numbers of its own, below and above those of documents. Raises SettingError for
+    positions that start again and don't rise in between, as 0 0 1 1 or 0 0 0: nothing says what they mean. A compiled
+    graph can't ask, and gets numbers of any positions.
     """
     if not positions.numel():
         return None
     text = torch.ones_like(positions, dtype=torch.bool) if text is None else text
     lowest = positions.masked_fill(~text, positions.max()).amin(-1, keepdim=True)
     begins = text & ((positions == lowest) | (text.cumsum(-1) == 1))
-    documents = begins.cumsum(-1) * text
+    documents = begins.cumsum(-1) + (~text & (text.cumsum(-1) > 0))
     if torch.compiler.is_compiling():
         return documents
-    packed = documents.amax(-1, keepdim=True) > 1  # (B, 1)
+    packed = begins.sum(-1) > 1  # (B,)
     if not packed.any():
         return None
-    falls = (positions[:, 1:] <= positions[:, :-1]) & text[:, :-1] & text[:, 1:] & ~begins[:, 1:] & packed
-    if falls.any():
-        row = positions[int(falls.any(-1).int().argmax())].tolist()
+    falls = (positions[:, 1:] <= positions[:, :-1]) & text[:, :-1] & text[:, 1:] & ~begins[:, 1:]
+    odd = packed & (falls.any(-1) | (begins == text).all(-1))  # (B,)
+    if odd.any():
+        row = positions[int(odd.int().argmax())].tolist()
         problem = "start again but don't rise in between: say which documents there are, by `documents`"
         raise SettingError("positions", [*row[:12], *["..."] * (len(row) > 12)], problem)
     return documents
@@ -72,6 +74,15 @@ def positions_within(documents: Tensor) -> Tensor:
     """Count the tokens of each document from 0, (B, T) int64; documents: (B, T) numbers."""
     index = torch.arange(documents.shape[-1], device=documents.device)
     return index - torch.where(_begins(documents), index, 0).cummax(-1).values
+
+
+def positions_of_texts(documents: Tensor, positions: Callable[[int], Tensor | None]) -> Tensor:
+    """Return positions (B, T), in each document those that a text of its length has; None: 0, 1, 2, ..."""
+    counted = positions_within(documents)
+    last = _begins(documents).roll(-1, 1)  # whose row's first token begins one, too
+    texts = [positions(index + 1) for index in counted[last].tolist()]
+    drawn = [text for text in texts if text is not None]
+    return torch.cat(drawn).to(documents.device).view(documents.shape) if drawn else counted
 
 
 @dataclass(frozen=True)

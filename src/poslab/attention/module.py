@@ -5,6 +5,7 @@ Positions are given by the caller, sampled by the scheme, or 0, 1, 2, ...
 B batch, T sequence, D embedding, L layers.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from poslab.attention.documents import Documents, positions_within
+from poslab.attention.documents import Documents, positions_of_texts
 from poslab.attention.position_ids import PositionIds
 from poslab.attention.reference import parts_of
 from poslab.attention.scheme import SchemeLayer
@@ -59,7 +60,15 @@ class SchemeModule(nn.Module):
             self.check_length(position_ids.stop)
             return replace(position_ids, documents=documents)
         if documents is not None and counted is None:
-            return self._positions_of_documents(documents, seed)
+            # Texts have the draw of one seed, unless the scheme draws for each.
+            apart = seed is not None and self.pos.samples_each_text
+            seeds = itertools.count(seed) if apart else itertools.repeat(seed)
+
+            def of_text(length: int) -> Tensor | None:
+                self.check_length(length)
+                return self._sampled(length, next(seeds))
+
+            return PositionIds(positions_of_texts(documents, of_text), irregular=True, documents=documents)
         counted = torch.arange(tokens.shape[-1], device=tokens.device) if counted is None else counted
         length = counted.shape[-1]
         self.check_length(length)
@@ -68,22 +77,6 @@ class SchemeModule(nn.Module):
             return PositionIds(counted, documents=documents)
         irregular = bool((sampled.diff() != 1).any())
         return PositionIds(sampled.to(tokens.device), irregular, documents)
-
-    def _positions_of_documents(self, documents: Tensor, seed: int | None) -> PositionIds:
-        """Return positions (B, T), those of a text in each document."""
-        counted = positions_within(documents)
-        lengths = (counted.flatten()[counted.flatten().roll(-1) == 0] + 1).tolist()
-        self.check_length(max(lengths))
-        if seed is not None and self.pos.samples_each_text:
-            generator = torch.Generator().manual_seed(seed)
-            sampled = [self.pos.sample(self.shape, length, generator) for length in lengths]
-        else:
-            of_length = {length: self._sampled(length, seed) for length in set(lengths)}
-            sampled = [of_length[length] for length in lengths]
-        drawn = [positions for positions in sampled if positions is not None]
-        if drawn:
-            counted = torch.cat(drawn).to(documents.device).view(documents.shape)
-        return PositionIds(counted, irregular=True, documents=documents)
 
     def _sampled(self, length: int, seed: int | None, texts: int | None = None) -> Tensor | None:
         """Return positions that the scheme draws in training, by the seed, or in evaluation; None: 0, 1, 2, ..."""

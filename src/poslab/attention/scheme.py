@@ -40,7 +40,7 @@ class SchemeLayer:
         return self.scheme.overrides(hook, self.layer)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Apply the hook `mix` to x (B, T, D), (B, T, D), with zeros before its first token, and before a document's."""
+        """Apply the hook `mix` to x (B, T, D), (B, T, D), with zeros before each text."""
         if not self.overrides("mix"):
             return x
         if self.position_ids.documents is not None:
@@ -118,7 +118,9 @@ class SchemeLayer:
 
         def attend_batch(index: int, q: Tensor, k: Tensor, v: Tensor, token_state: Tensor | None) -> Tensor:
             own, first = position_ids[index], documents.batches[index].first_key(first_key)
-            layer = SchemeLayer(self.scheme, self.tables, self.shape, self.layer, self.terms, own.last(q.shape[-2]), own)
+            layer = SchemeLayer(
+                self.scheme, self.tables, self.shape, self.layer, self.terms, own.last(q.shape[-2]), own
+            )
             return layer.attend(q, k, v, token_state, first_key=first, **settings)
 
         return documents.apart(attend_batch, q, *of_keys)

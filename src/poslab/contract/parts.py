@@ -281,6 +281,28 @@ def check_positions(scheme: PositionScheme, **block: Any) -> Iterator[Difference
         yield "all moved by 37 (`shift_invariant` is true)", moved, together, _NEAR
 
 
+@torch.no_grad()
+def check_documents(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
+    """Compare documents that share a row with each alone, after another one, and with a cache."""
+    lengths = 7, 1, 12
+    documents = torch.arange(3).repeat_interleave(torch.tensor(lengths)).expand(2, -1)
+    tokens = _tokens(documents.shape[1])
+    other = torch.cat([(tokens[:, :7] + 1) % len(_SYMBOLS), tokens[:, 7:]], 1)
+    for causal, backend in ((True, "reference"), (True, "blockwise"), (False, "auto")):
+        model = _model(scheme, causal=causal, attention_backend=backend, **block)
+        with model.drawing(0):
+            packed, alone = model(tokens, documents=documents), [model(text) for text in tokens.split(lengths, 1)]
+            beside = model(other, documents=documents)
+        how = backend if causal else "not causal"
+        yield f"documents of a row and alone ({how})", packed, torch.cat(alone, 1), _NEAR
+        yield f"a document after another one ({how})", beside[:, 7:], packed[:, 7:], 0.0
+        if causal and not scheme.samples_in_evaluation:
+            cache, cuts = KeyValueCache(), [4, 5, 11]
+            parts = zip(tokens.split(cuts, 1), documents.split(cuts, 1), strict=True)
+            found = torch.cat([model(part, cache, documents=own) for part, own in parts], 1)
+            yield f"documents with a cache ({how})", found, packed, _NEAR
+
+
 def check_memory(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare a text read in segments, with a memory that keeps all of it, with a cache and with the full pass."""
     length = beyond_window(scheme, 40)
@@ -369,6 +391,7 @@ PARTS: dict[str, Part] = {
     "cache": check_cache,
     "grouped queries": check_grouped,
     "given positions": check_positions,
+    "packed documents": check_documents,
     "memory": check_memory,
     "files": check_files,
     "export": check_export,

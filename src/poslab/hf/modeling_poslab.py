@@ -18,6 +18,8 @@ from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
 from poslab import GPT
+from poslab.attention import numbered_documents
+from poslab.attention.documents import positions_of_texts, positions_within
 from poslab.config.parts import with_parts
 from poslab.config.schemes import parse_scheme
 from poslab.config.trust import require_trusted
@@ -105,13 +107,17 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
 
         attention_mask: (B, T), 0 where a token is padding, at either end of a row. Positions count from a row's first
         real token; logits of padding mean nothing, and the loss leaves it out. position_ids: (1 or B, T), others than
-        these; not with padding, unless they count as said. output_hidden_states: also what entered the blocks, each
-        block's output but the last one's, and the normalised last, (B, T, D) each. num_items_in_batch: how many targets
-        all batches of a step have, by which the sum of the losses is divided; None: those of this batch. Raises
-        ValueError for any other mask, and for arguments that would change the result and that it doesn't have. In eval
-        mode, a scheme that draws positions in evaluation draws those of a text once, however long it becomes.
+        these; not with padding, unless they count as said. Where they start again, rows are packed with documents that
+        don't see each other, whose first tokens the loss leaves out; so they are by seq_idx (1 or B, T), the number of
+        each token's document, and by cu_seq_lens_q, where documents begin and end. output_hidden_states: also what
+        entered the blocks, each block's output but the last one's, and the normalised last, (B, T, D) each.
+        num_items_in_batch: how many targets all batches of a step have, by which the sum of the losses is divided;
+        None: those of this batch. Raises ValueError for any other mask, and for arguments that would change the result
+        and that it doesn't have. In eval mode, a scheme that draws positions in evaluation draws those of a text once,
+        however long it becomes.
         """
-        unknown = {name: value for name, value in others.items() if name not in _WITHOUT_EFFECT}
+        known = _WITHOUT_EFFECT + _OF_DOCUMENTS
+        unknown = {name: value for name, value in others.items() if name not in known}
         if ignored := [name for name, value in unknown.items() if value is not None and value is not False]:
             raise ValueError(f"{', '.join(ignored)}: not an argument of poslab's models")
         gpt = self.gpt[0]
@@ -122,18 +128,23 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         if attention_mask is not None and not ((attention_mask == 0) | (attention_mask == 1)).all():
             raise ValueError("attention_mask must hold ones and zeros, nothing else")
         real = None if attention_mask is None else attention_mask.bool()  # (B, T): no padding
-        counted = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-        if real is not None:
-            counted = (real.cumsum(1) - 1).clamp(min=0)
         given = None if position_ids is None else position_ids.expand_as(input_ids)
+        documents = _documents(input_ids, given, real, others)
+        counted = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+        if documents is not None:
+            counted = positions_within(documents)
+            positions = None if positions is None else positions_of_texts(documents, gpt.text_positions)
+            labels = None if labels is None else labels.masked_fill(counted == 0, -100)
+        elif real is not None:
+            counted = (real.cumsum(1) - 1).clamp(min=0)
         if given is not None and not (given == counted)[slice(None) if real is None else real].all():
-            if real is not None and not real.all():
+            if real is not None and not real.all() and documents is None:
                 raise ValueError("position_ids must count from a row's first real token where there is padding")
             positions = given
         states: list[Tensor] = []
         with _kept(gpt, states) if output_hidden_states else nullcontext():
-            if real is None or real.all():
-                hidden = gpt.hidden(input_ids, positions=positions)
+            if real is None or real.all() or documents is not None:
+                hidden = gpt.hidden(input_ids, positions=positions, documents=documents)
             else:
                 padding = _padding(real, gpt.shape.causal)  # before each row, (B,)
                 indices = torch.arange(input_ids.shape[1], device=input_ids.device)
@@ -156,6 +167,24 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
 
 # Arguments of transformers that the result doesn't depend on: there is no cache.
 _WITHOUT_EFFECT = ("use_cache", "cache_position")
+_OF_DOCUMENTS = ("seq_idx", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
+
+
+def _documents(
+    input_ids: Tensor, position_ids: Tensor | None, real: Tensor | None, others: dict[str, Any]
+) -> Tensor | None:
+    """Return the number of each token's document, (B, T), that rises along a row; None: each row is one."""
+    documents, ends = others.get("seq_idx"), others.get("cu_seq_lens_q")
+    if documents is None and ends is not None:
+        index = torch.arange(input_ids.numel(), device=ends.device)
+        documents = torch.bucketize(index, ends, right=True).view(input_ids.shape)
+    if documents is None:
+        return None if position_ids is None else numbered_documents(position_ids, real)
+    documents = documents.to(input_ids.device).expand_as(input_ids)
+    if real is None:
+        return documents
+    after = ~real & (real.cumsum(1) > 0)  # padding, which is a document of its own, as that before the text
+    return documents.where(real, documents.min() - 1).where(~after, documents.max() + 1)
 
 
 @contextmanager

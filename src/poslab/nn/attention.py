@@ -100,7 +100,7 @@ class Attention(nn.Module):
         numbered = None  # the mask, if it numbers documents
         if documents is not None and text is not None:
             if dropped:
-                raise SettingError("documents", "[...]", "can't be given with a mask of more tokens than there are keys")
+                raise SettingError("documents", "[...]", "can't be given where the mask has more tokens than k")
             documents = (documents - documents.min() + 1) * text
         elif documents is None and mask is not None and _is_numbered(mask):
             documents = numbered = mask.to(torch.int64)
