@@ -22,6 +22,8 @@ SWEEP = ".sweep"  # beside the runs of a sweep: their logs
 class RunFolder:
     """Names of everything in the folder of a run."""
 
+    names = frozenset({"summary.json", "config.yaml", "checkpoints"})  # of which a run leaves a trace
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config = path / "config.yaml"  # all settings, resolved
@@ -60,7 +62,7 @@ class RunFolder:
     @property
     def is_run(self) -> bool:
         """True if there is a trace of a run."""
-        return any(path.exists() for path in (self.summary, self.config, self.checkpoints))
+        return any((self.path / name).exists() for name in self.names)
 
     def held(self, option: str) -> ExitStack:
         """Take the lock, which the system releases when the process is killed. Raises SettingError if it is taken."""

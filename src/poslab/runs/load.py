@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -92,13 +92,16 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
         if not path or not root.is_dir():
             problem = "no such folder; name run folders, or a folder that holds some"
             raise SettingError("runs", path, missing(path, problem))
-        within = _run_folders(root)
-        folders |= dict.fromkeys(within)
-        for child in () if root in within else sorted(root.iterdir()):
-            foreign = child.is_dir() and not child.name.startswith(".") and not (child / "report.html").exists()
-            if foreign and not any(folder.is_relative_to(child) for folder in within):
-                left_out.append(LeftOut(child, "no run in it"))
-        for log in sorted(root.rglob(f"{SWEEP}/*.log")):
+        tree = _walk(root)
+        folders |= dict.fromkeys(tree.runs)
+        left_out += tree.unreadable
+        if root not in tree.runs:
+            with_runs = {folder.relative_to(root).parts[0] for folder in tree.runs}
+            unreadable = {left.folder for left in tree.unreadable}
+            for child in tree.children:
+                if child.name not in with_runs and child not in {*tree.reports, *unreadable}:
+                    left_out.append(LeftOut(child, "no run in it"))
+        for log in (log for sweep in tree.sweeps for log in sorted((sweep / SWEEP).glob("*.log"))):
             folder, why = log.parents[1] / log.stem, failure_in(log)
             if why and not folder.exists():  # because what has a folder is read below
                 left_out.append(LeftOut(folder, f"failed: {why}"))
@@ -111,13 +114,47 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
     return runs, left_out
 
 
-def _run_folders(root: Path) -> list[Path]:
-    found = []
-    for folder, names, _ in os.walk(root, followlinks=True):
-        names[:] = sorted(name for name in names if not name.startswith("."))
-        if RunFolder(Path(folder)).is_run:
-            found.append(Path(folder))
-    return found
+@dataclass
+class _Tree:
+    """What a folder and those below it hold. children: the folders directly in it. reports, sweeps: folders with a
+    report, and with logs of a sweep."""
+
+    runs: list[Path] = field(default_factory=list)
+    children: list[Path] = field(default_factory=list)
+    reports: list[Path] = field(default_factory=list)
+    sweeps: list[Path] = field(default_factory=list)
+    unreadable: list[LeftOut] = field(default_factory=list)
+
+
+def _walk(root: Path) -> _Tree:
+    """Return what is found at any depth, each folder once: links are followed last, and may lead back."""
+    tree, seen = _Tree(), set[tuple[int, int]]()
+    folders, links = [root], list[Path]()
+    while folders or links:
+        folder = folders.pop() if folders else links.pop(0)
+        try:
+            with os.scandir(folder) as opened:
+                entries = sorted(opened, key=lambda entry: entry.name)
+                identity = os.stat(folder)
+        except OSError as error:
+            tree.unreadable.append(LeftOut(folder, f"can't be read: {error.strerror}"))
+            continue
+        if (identity.st_dev, identity.st_ino) in seen:
+            continue
+        seen.add((identity.st_dev, identity.st_ino))
+        names = {entry.name for entry in entries}
+        for name, found in ((SWEEP, tree.sweeps), ("report.html", tree.reports)):
+            if name in names:
+                found.append(folder)
+        if RunFolder.names & names:
+            tree.runs.append(folder)
+        for entry in entries:
+            if not entry.name.startswith(".") and entry.is_dir():
+                (links if entry.is_symlink() else folders).append(folder / entry.name)
+                if folder == root:
+                    tree.children.append(folder / entry.name)
+    tree.runs.sort()
+    return tree
 
 
 def _read_outcome(folder: Path) -> Run:
