@@ -94,6 +94,64 @@ def test_threads_wait_shortly_unless_the_user_says_how(
     assert os.environ.get("GOMP_SPINCOUNT") == spins
 
 
+NOT_UTF8 = os.fsdecode(b"n\xff\xe9")
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["train", f"run_dir={NOT_UTF8}"],
+        ["train", f"resume={NOT_UTF8}"],
+        ["train", "data=text", f"data.path={NOT_UTF8}.txt"],
+        ["train", "-m", f"seed=1,2 run_dir={NOT_UTF8}"],
+        ["train", f"{NOT_UTF8}=1"],
+        ["generate", "last", f"prompt={NOT_UTF8}"],
+        ["evaluate", NOT_UTF8],
+        ["explain", NOT_UTF8],
+        ["export", "last", f"to={NOT_UTF8}"],
+    ],
+)
+def test_bytes_that_are_no_utf8_are_refused_in_a_line(typed: list[str], program: Called, tmp_path: Path) -> None:
+    code, _, complaint = program(*typed)
+    assert code == 2
+    assert "UTF-8" in complaint
+    assert len(complaint.splitlines()) == 1
+    assert not [*tmp_path.iterdir()]
+
+
+def test_compare_reads_folders_of_any_name(program: Called, tmp_path: Path) -> None:
+    (tmp_path / "runs" / NOT_UTF8).mkdir(parents=True)
+    for typed in ("runs", f"runs/{NOT_UTF8}"):
+        code, _, complaint = program("compare", f"runs={typed}")
+        assert (code, len(complaint.splitlines())) == (2, 1)
+
+
+def test_a_run_in_a_folder_whose_name_is_not_utf8_is_refused_in_a_line(
+    program: Called, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / NOT_UTF8
+    folder.mkdir()
+    (folder / "my.txt").write_text("some words " * 1000)
+    monkeypatch.chdir(folder)
+    code, _, complaint = program("train", *SMOKE, "data=text", "data.path=my.txt", "run_dir=run")
+    assert code == 2
+    assert complaint.splitlines()[-1].startswith("error: ")
+    assert "UTF-8" in complaint
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "Permission denied", "a/b"), OSError(40, "Too many links", "a/b")]
+)
+def test_files_that_the_system_refuses_are_named_in_a_line(
+    error: OSError, program: Called, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("poslab.commands.generate.load_checkpoint", refuse)
+    assert program("generate", "run", "prompt=x") == (2, "", f"error: a/b: {error.strerror}\n")
+
+
 def test_what_is_no_command(program: Called) -> None:
     assert_refused(program("trian", "pos=t5"), "trian: unknown command; did you mean train?")
     lost = "error: seed=2: a command comes first, as in poslab train seed=2 'sample.prompt=I had'\n"

@@ -1,6 +1,7 @@
 """Folders that hold something else than runs: each is named and left out, and the rest is compared."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,3 +110,29 @@ def test_jobs_that_failed_before_they_had_a_folder(tmp_path: Path) -> None:
     for name, text in logs.items():
         (tmp_path / ".sweep" / f"{name}.log").write_text(text)
     assert reasons(tmp_path) == {"t5-seed1": "failed: killed by SIGKILL"}
+
+
+def test_links_that_lead_back_end(tmp_path: Path) -> None:
+    """Each run counts once, by its own name."""
+    write_run(tmp_path / "a", "t5", 1)
+    for folder in ("a", "b", "c"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        for other in ("a", "b", "c"):
+            (tmp_path / folder / f"0-to-{other}").symlink_to(tmp_path / other)
+    (tmp_path / "0-newest").symlink_to(tmp_path / "a" / "t5-seed1")
+    runs, _ = read_runs([str(tmp_path)])
+    assert [run.folder for run in runs] == [tmp_path / "a" / "t5-seed1"]
+
+
+def test_unreadable_folders_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "runs", "t5", 1)
+    (tmp_path / "runs" / "locked").mkdir()
+    scandir = os.scandir
+
+    def refuse(folder: Path) -> object:
+        if folder.name == "locked":
+            raise PermissionError(13, "Permission denied", folder)
+        return scandir(folder)
+
+    monkeypatch.setattr("os.scandir", refuse)
+    assert reasons(tmp_path / "runs") == {"locked": "can't be read: Permission denied"}

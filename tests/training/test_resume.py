@@ -390,8 +390,31 @@ def test_a_checkpoint_that_memory_is_too_small_for_is_not_called_damaged(run_cut
         load_checkpoint(last(cut))
 
 
+@pytest.mark.parametrize("hook", ["on_train_batch_end", "on_validation_end", "on_train_end"])
+@pytest.mark.parametrize("gone", [".", "config.yaml"])
+def test_a_run_whose_folder_is_removed_ends_with_one_line(hook: str, gone: str, tmp_path: Path) -> None:
+    run, remover = tmp_path / "run", Callback()
+
+    def remove(*_: Any, **__: Any) -> None:
+        if (run / gone).exists():
+            (run / gone).unlink() if (run / gone).is_file() else shutil.rmtree(run)
+            raise OSError("as a file of it is missed") if gone == "config.yaml" else FileNotFoundError(run)
+
+    setattr(remover, hook, remove)
+
+    def make(*arguments: Any) -> Any:
+        trainer = make_trainer(*arguments)
+        trainer.callbacks.append(remover)
+        return trainer
+
+    with mock.patch.object(train_module, "make_trainer", make), pytest.raises(RunStopped, match="was removed") as end:
+        train_in(run, *TINY)
+    assert "resume" not in str(end.value)
+
+
 def test_only_what_gloo_raises_is_called_a_lost_process(tmp_path: Path) -> None:
     config, hook = compose_config(*TINY), threading.excepthook
+    (tmp_path / "config.yaml").touch()
     with (
         pytest.raises(RunStopped, match="process"),
         resume_hints(RunFolder(tmp_path), config),

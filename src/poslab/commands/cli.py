@@ -106,11 +106,24 @@ def _run(arguments: list[str]) -> None:
     elif "--version" in arguments:
         COMMANDS["version"].run([])
     elif name in COMMANDS:
+        if name != "compare":  # which reads folders of any name, while a run's files are UTF-8
+            _require_utf8(rest)
         COMMANDS[name].run(rest)
     elif "=" in name:
         raise UserError(f"{name}: a command comes first, as in {command_line('train', *arguments)}")
     else:
         raise UserError(f"{name}: unknown command; {suggestion(name, COMMANDS)}")
+
+
+def _require_utf8(arguments: list[str]) -> None:
+    """Raise UserError for an argument with bytes that are no UTF-8, as a file's name may have."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise UserError(
+                f"{argument!a}: is not UTF-8, as poslab's files are; rename it, or type it in UTF-8"
+            ) from error
 
 
 @contextmanager
@@ -128,6 +141,15 @@ def one_line_errors() -> Iterator[None]:
             _end(f"error: {error}", error.exit_code)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _end(f"error: nothing more can be written: {error.strerror}", 1)
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            _end(f"error: {error.filename}: {error.strerror}", UserError.exit_code)
+        if isinstance(error, UnicodeEncodeError) and error.encoding == "utf-8":  # of the name of a folder around
+            start = error.object.rfind("\n", 0, error.start) + 1
+            line = error.object[start:].partition("\n")[0].strip()
+            _end(
+                f"error: {line!a}: is not UTF-8, as poslab's files are; rename it, or type it in UTF-8",
+                UserError.exit_code,
+            )
         if words := blamed(error):
             _end(f"error: {words}", UserError.exit_code)
         raise

@@ -50,10 +50,13 @@ def missing(path: str | Path, problem: str) -> str:
     is clear: a run by its name alone, or a name spelled like it in the same folder. Numbers tell runs apart, so they
     must be equal."""
     given = Path(os.path.expanduser(path))
-    if given.name and (run := given.parent / "runs" / given.name).exists():
-        return f"{problem}; did you mean {run}?"
+    try:
+        if given.name and (run := given.parent / "runs" / given.name).exists():
+            return f"{problem}; did you mean {run}?"
+        beside = os.listdir(given.parent) if given.parent.is_dir() else []
+    except OSError:  # of a folder that may not be read
+        return problem
     numbers = re.findall(r"\d+", given.name)
-    beside = os.listdir(given.parent) if given.parent.is_dir() else []
     alike = [name for name in beside if re.findall(r"\d+", name) == numbers and name != given.name]
     near = difflib.get_close_matches(given.name, alike, n=1, cutoff=0.8)
     return f"{problem}; did you mean {given.with_name(near[0])}?" if near else problem

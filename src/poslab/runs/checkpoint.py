@@ -81,9 +81,12 @@ def find_checkpoint(path: str | Path) -> Path:
     none."""
     given = run_at(path)
     run = RunFolder(given)
-    for candidate in (given, run.best, run.last, given / EXPORTED, given / INDEX):
-        if candidate.is_file():
-            return candidate
+    try:
+        for candidate in (given, run.best, run.last, given / EXPORTED, given / INDEX):
+            if candidate.is_file():
+                return candidate
+    except OSError as error:
+        raise SettingError("ckpt", path, f"can't be read: {error.strerror}") from error
     raise SettingError("ckpt", path, missing(given, "no such file, nor a run folder with a checkpoint"))
 
 

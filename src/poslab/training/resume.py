@@ -261,16 +261,18 @@ def _extended(before: dict[str, Any], config: TrainConfig, step: int) -> list[st
 def resume_hints(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
     """Add the command that resumes the run to whatever ends it, but to a user's error."""
     earlier = threading.excepthook
-    # The thread that writes TensorBoard's files raises a full disk in the main one, too.
-    threading.excepthook = lambda fault: _out_of_room(fault.exc_value) or earlier(fault)
+    # The thread that writes TensorBoard's files raises a full disk, or a folder that is gone, in the main one, too.
+    threading.excepthook = lambda fault: _out_of_room(fault.exc_value) or not folder.config.exists() or earlier(fault)
     try:
         yield
     except Interrupted as interrupted:
         command = _resume_command(folder, config)
         raise Interrupted(interrupted.number, f"{interrupted}; resume with: {command}") from None
-    except UserError:
-        raise
     except Exception as error:
+        if rank() == 0 and not folder.config.exists():
+            raise RunStopped(f"{folder}: its folder, or its config.yaml, was removed while it trained") from error
+        if isinstance(error, UserError):
+            raise
         command = _resume_command(folder, config)
         if _out_of_room(error):
             kept = "its checkpoints are intact" if folder.has_checkpoint else "it has no checkpoint yet"
