@@ -101,6 +101,32 @@ def test_links_lead_to_anchors() -> None:
     assert "copy 2: t5 is best: by far" in page.text
 
 
+@pytest.mark.parametrize(
+    ("name", "escaped"),
+    [
+        ("![x](http://evil/p.png)", "![x]\\(http://evil/p.png)"),
+        ("[c](javascript:alert(1))", "[c]\\(javascript:alert(1))"),
+        ("[a][b]", "[a]\\[b]"),
+        ("[a]: http://evil", "[a]\\: http://evil"),
+        ("**bold** and `code`", "\\*\\*bold\\*\\* and \\`code\\`"),
+        ("__init__ of transformer_xl", "\\_\\_init\\_\\_ of transformer_xl"),
+        ("$x$ ~~gone~~ &amp; R&D", "\\$x\\$ \\~\\~gone\\~\\~ \\&amp; R&D"),
+        ("\\[a](b)", "\\\\[a]\\(b)"),
+        ("# heading", "\\# heading"),
+        ("1. item", "1\\. item"),
+        ("- item", "\\- item"),
+        ("> quotation", "\\> quotation"),
+        ("two\n# lines", "two # lines"),
+        ("1.5 [0.1, 0.2] -3 #5", "1.5 [0.1, 0.2] -3 #5"),
+    ],
+)
+def test_names_with_marks_of_markdown_stand_there_as_they_are(name: str, escaped: str) -> None:
+    table = Table("", ["name"], [[name]])
+    assert markdown.page("", [Text(name), table]).splitlines() == [
+        "# ", "", escaped, "", "| name |", "| --- |", f"| {escaped} |",
+    ]  # fmt: skip
+
+
 def test_a_table_marks_its_cells_rows_and_columns() -> None:
     rows = [["t5", Cell("1.5", "of t5", marked=True)], ["nope", Cell("2.5", shade=3)]]
     order = (1, "ascending")

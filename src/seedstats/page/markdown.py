@@ -55,9 +55,17 @@ def _block(block: Block, level: int) -> list[str]:
             return ["\n".join(f"- {_text(term)}: {_text(value)}" for term, value in items.items())]
 
 
+# Marks that Markdown reads: of code, emphasis, formulas and escapes anywhere, "_" at the edge of a word, what begins a
+# tag or an entity, what stands between the brackets of a link, and what begins a heading, a list or a quotation.
+_MARKS = re.compile(
+    r"[\\`*~$]|(?<![^\W_])_|_(?![^\W_])|<(?=[a-zA-Z/!?])|&(?=#?\w+;)|(?<=\])[(\[:]"
+    r"|^>|^#(?=#*\s)|^[+-](?=\s)|(?<=^\d)[.)](?=\s)|(?<=^\d\d)[.)](?=\s)"
+)
+
+
 def _text(text: str) -> str:
-    """Escape what would be a tag; other marks in a name of a scheme or folder are rare, and do no harm."""
-    return re.sub(r"<(?=[a-zA-Z/!?])", r"\\<", text)
+    """Escape what would not stand there as it is, as in the name of a scheme or a folder."""
+    return _MARKS.sub(r"\\\g<0>", " ".join(text.splitlines()))
 
 
 def _heading(title: str, level: int) -> str:
