@@ -42,12 +42,12 @@ _NUMBERS = {"effect": float, "length": int, "looks": int, "target": float, "sd":
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the report of the files and print its answers; return the exit code, 2 for what can't be used."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    if not given or {"-h", "--help"} & {*given}:
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if not words or {"-h", "--help"} & {*words}:
         print(_HELP)
         return 0
     try:
-        print(f"\nreport  {_compared(given)}", flush=True)
+        print(f"\nreport  {_compared(words)}", flush=True)
     except BrokenPipeError:  # because `| head` has closed it; the page is written by then
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
     except (BadTable, BadSetting, OSError) as error:
@@ -76,13 +76,13 @@ def _compared(arguments: Sequence[str]) -> Path:
 
     table = read_table(*files, columns=columns)
     claims = read_claims(claims_file) if claims_file else []
-    found = compare(table, **settings)
+    comparisons = compare(table, **settings)
     if sd is not None and (target is None or not sd > 0):
         raise BadSetting("sd", sd, "must be above 0, and goes with target=NUMBER")
     if latex not in (None, "true", "false"):
         raise BadSetting("latex", latex, "must be true or false")
     sections = []
-    for title, one in found.items():
+    for title, one in comparisons.items():
         sentences, tables = [], []
         if target is not None:
             sentences, of_target = against_target(one, target, sd)
@@ -90,8 +90,8 @@ def _compared(arguments: Sequence[str]) -> Path:
         sections.append(Section(title, one, targets=sentences, tables=tables))
     report = Report(
         sections,
-        verdicts=verdicts(claims, found),
-        across=[*setting_figures(found), *heat_maps(found)],
+        verdicts=verdicts(claims, comparisons),
+        across=[*setting_figures(comparisons), *heat_maps(comparisons)],
         command=" ".join(["python -m seedstats", *arguments]),
     )
     first = Path(files[0])

@@ -135,8 +135,8 @@ def findings(one: Comparison) -> list[str]:
     groups, a line for each kind."""
     effects = [*interactions_in_words(one.interactions), *effects_in_words(one.setting_effects, one.effect)]
     on_groups, judged = on_baseline(one), {group.label for group in one.judged}
-    of_judged = {label: found for label, found in on_groups.items() if label in judged}
-    ordered = sorted(of_judged.values(), key=lambda found: found.kind not in ("shown", "equal"))
+    of_judged = {label: claim for label, claim in on_groups.items() if label in judged}
+    ordered = sorted(of_judged.values(), key=lambda claim: claim.kind not in ("shown", "equal"))
     texts = [*map(str, ordered), *pair_sentences(one)]
     if len(texts) > FEW or (len(one.chosen) == 1 and len(texts) + len(effects) > FEW):
         pairs = f"Of all {len(one.pairs)} pairs, {len(one.shown)} are shown to differ."
@@ -165,8 +165,8 @@ def pair_sentences(one: Comparison) -> list[str]:
 
 def _between(one: Comparison, first: str, second: str) -> Finding | None:
     d, turned = one.tested.get((first, second)), one.tested.get((second, first))
-    found = d or (turned and turned.reversed)
-    return _finding(one, one.group(first), one.group(second), found) if found else None
+    difference = d or (turned and turned.reversed)
+    return _finding(one, one.group(first), one.group(second), difference) if difference else None
 
 
 def _finding(one: Comparison, first: Group, second: Group, d: Difference) -> Finding:
@@ -181,18 +181,18 @@ def _finding(one: Comparison, first: Group, second: Group, d: Difference) -> Fin
 def summary(findings: Mapping[str, Finding], baseline: str) -> list[str]:
     """Return one line for each kind of finding against the baseline, with the groups that it is of, by label."""
     lines: dict[str, list[str]] = {}
-    for label, found in findings.items():
+    for label, claim in findings.items():
         said = f"no difference from {baseline} is shown"
-        if found.difference.significant:
-            said = f"{found.word} than {baseline}"
-        elif found.kind == "equal":
-            said = f"equal to {baseline} within {found.effect:g} {found.metric.short_unit}".rstrip()
-        elif found.kind == "alike" and found.difference.mean:
-            said = f"{found.word} than {baseline} in every seed, too few to claim it"
+        if claim.difference.significant:
+            said = f"{claim.word} than {baseline}"
+        elif claim.kind == "equal":
+            said = f"equal to {baseline} within {claim.effect:g} {claim.metric.short_unit}".rstrip()
+        elif claim.kind == "alike" and claim.difference.mean:
+            said = f"{claim.word} than {baseline} in every seed, too few to claim it"
         lines.setdefault(said, []).append(label)
     order = sorted(lines.items(), key=lambda item: (item[0].startswith("no "), "equal" in item[0]))
     texts = [f"{capital(said)} ({len(of)} of {len(findings)}): {_some(of)}." for said, of in order]
-    diverged = [label for label, found in findings.items() if found.kind == "diverged"]
+    diverged = [label for label, claim in findings.items() if claim.kind == "diverged"]
     return texts + ([f"Seeds diverged: {_some(diverged)}."] if diverged else [])
 
 

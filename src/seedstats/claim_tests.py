@@ -40,7 +40,7 @@ _Meant = tuple[str, Sequence[int | None], int | None]  # metric, lengths to aver
 
 
 @dataclass(frozen=True)
-class Part:
+class MarginTest:
     """Test of one group, of two, or of two with other settings as well, within a claim.
 
     values: by label and seed, without diverged seeds. margins: by seed, above 0 where the claim holds, infinite where
@@ -80,23 +80,23 @@ class TestedClaim:
     here: our value, if another one was published."""
 
     claim: Claim
-    parts: Sequence[Part] = ()
+    margin_tests: Sequence[MarginTest] = ()
     problem: str = ""
     here: Estimate | None = None
 
     @property
-    def weakest(self) -> Part:
+    def weakest(self) -> MarginTest:
         """Return the part for which the claim is least sure."""
-        return max(self.parts, key=lambda part: (part.p, -part.mean))
+        return max(self.margin_tests, key=lambda part: (part.p, -part.mean))
 
     @property
     def p_alone(self) -> float:
-        return max((part.p for part in self.parts), default=1.0)
+        return max((part.p for part in self.margin_tests), default=1.0)
 
     @property
     def p_opposite_alone(self) -> float:
         """Return the p-value of the opposite claim; for a claim about all groups it is corrected for their number."""
-        return min(1.0, len(self.parts) * min((part.p_opposite for part in self.parts), default=1.0))
+        return min(1.0, len(self.margin_tests) * min((part.p_opposite for part in self.margin_tests), default=1.0))
 
 
 def tested_claim(claim: Claim, comparisons: Mapping[str, Comparison]) -> TestedClaim:
@@ -105,9 +105,9 @@ def tested_claim(claim: Claim, comparisons: Mapping[str, Comparison]) -> TestedC
     Raises BadSetting for data, a metric, a length or a group that there isn't.
     """
     if claim.all_of:
-        found = [tested_claim(one, comparisons) for one in claim.all_of]
-        problem = "; ".join(dict.fromkeys(one.problem for one in found if one.problem))
-        return TestedClaim(claim, [part for one in found for part in one.parts], problem)
+        claims = [tested_claim(one, comparisons) for one in claim.all_of]
+        problem = "; ".join(dict.fromkeys(one.problem for one in claims if one.problem))
+        return TestedClaim(claim, [part for one in claims for part in one.margin_tests], problem)
     title = _title(claim, list(comparisons))
     comparison = comparisons[title]
     claim = replace(claim, data=claim.data or title, metric=claim.metric or comparison.metric.name)
@@ -127,12 +127,12 @@ def tested_claim(claim: Claim, comparisons: Mapping[str, Comparison]) -> TestedC
 
 def _title(claim: Claim, titles: Sequence[str]) -> str:
     """Return the title of the claim's data. Raises BadSetting if there are none, or several."""
-    found = [title for title in titles if claim.data in (None, title, title.partition(" ")[0])]
-    if claim.data is not None and not found:
+    matching = [title for title in titles if claim.data in (None, title, title.partition(" ")[0])]
+    if claim.data is not None and not matching:
         raise BadSetting("data", claim.data, f"there are no such data here; {suggestion(claim.data, titles)}")
-    if len(found) > 1:
-        raise BadSetting("data", claim.data, f"is one of several here; say which: {', '.join(found)}")
-    return found[0]
+    if len(matching) > 1:
+        raise BadSetting("data", claim.data, f"is one of several here; say which: {', '.join(matching)}")
+    return matching[0]
 
 
 def _meant(claim: Claim, groups: Sequence[Group]) -> _Meant:
@@ -152,7 +152,7 @@ def _meant(claim: Claim, groups: Sequence[Group]) -> _Meant:
     return metric, of_claim, claim.beyond
 
 
-def _of_two(claim: Claim, two: Sequence[str], meant: _Meant, comparison: Comparison) -> list[Part]:
+def _of_two(claim: Claim, two: Sequence[str], meant: _Meant, comparison: Comparison) -> list[MarginTest]:
     """Return the tests of a claim on two groups. Raises LookupError, with the reason, if runs are missing."""
     signs = comparison.groups[0].signs
     if meant[0] not in signs and not claim.equal:
@@ -169,7 +169,7 @@ def _of_two(claim: Claim, two: Sequence[str], meant: _Meant, comparison: Compari
         scaled = {seed: claim.times * x for seed, x in second.items()}
         margins = [sign * x - claim.by for x in outcomes_of(scaled, first, ()).differences]
         opposite = [-sign * x for x in outcomes_of(second, first, ()).differences]
-        return [_part(values, dict(zip(seeds, margins, strict=True)), dict(zip(seeds, opposite, strict=True)))]
+        return [_margin_test(values, dict(zip(seeds, margins, strict=True)), dict(zip(seeds, opposite, strict=True)))]
     # How much better the first is than the second; of four, less how much better the third is than the fourth.
     third, fourth = others or ({}, {})
     effects = {seed: sign * (second[seed] - first[seed] - fourth.get(seed, 0.0) + third.get(seed, 0.0))
@@ -182,10 +182,10 @@ def _of_two(claim: Claim, two: Sequence[str], meant: _Meant, comparison: Compari
     tests = [((1, -claim.by), (-1, 0.0))]
     if within := claim.within:
         tests = [((-1, within), (1, -within)), ((1, within), (-1, -within))]
-    return [_part(values, margins_of(*claimed), margins_of(*against)) for claimed, against in tests]
+    return [_margin_test(values, margins_of(*claimed), margins_of(*against)) for claimed, against in tests]
 
 
-def _of_one(claim: Claim, meant: _Meant, comparison: Comparison) -> list[Part]:
+def _of_one(claim: Claim, meant: _Meant, comparison: Comparison) -> list[MarginTest]:
     """Return the tests of a claim on one group or all. Raises LookupError, with the reason, if runs are missing."""
     if claim.name == ALL and comparison.planned.lost:
         raise LookupError(f"no finished run of {', '.join(comparison.planned.lost)}")
@@ -193,7 +193,7 @@ def _of_one(claim: Claim, meant: _Meant, comparison: Comparison) -> list[Part]:
     limits = [(1, claim.at_least), (-1, claim.at_most)]
     limits += [(1, mean - within), (-1, mean + within)] if within else []
     members = comparison.groups if claim.name == ALL else [_group(str(claim.name), "name", comparison)]
-    parts = []
+    margin_tests = []
     for group, (side, limit) in product(members, limits):
         if limit is None:
             continue
@@ -203,8 +203,8 @@ def _of_one(claim: Claim, meant: _Meant, comparison: Comparison) -> list[Part]:
         # A run that diverged shows neither the claim nor its opposite.
         opposite = {seed: -x if math.isfinite(x) else x for seed, x in margins.items()}
         beside = [side * (x - mean) for x in claim.values if len(claim.values) > 1]
-        parts.append(replace(_part({group.label: of_seeds}, margins, opposite), published=beside))
-    return parts
+        margin_tests.append(replace(_margin_test({group.label: of_seeds}, margins, opposite), published=beside))
+    return margin_tests
 
 
 def _require_seeds(values: Mapping[str, Mapping[int, float]], planned: Collection[int]) -> None:
@@ -214,7 +214,9 @@ def _require_seeds(values: Mapping[str, Mapping[int, float]], planned: Collectio
         raise LookupError(missing_seeds(missing, f"{len(planned)} seeds of {' and '.join(values)}"))
 
 
-def _part(values: Mapping[str, Mapping[int, float]], margins: dict[int, float], opposite: dict[int, float]) -> Part:
+def _margin_test(
+    values: Mapping[str, Mapping[int, float]], margins: dict[int, float], opposite: dict[int, float]
+) -> MarginTest:
     tiny = _ROUNDING * max((abs(x) for of in values.values() for x in of.values() if math.isfinite(x)), default=0.0)
     margins, opposite = ({seed: x if abs(x) > tiny else 0.0 for seed, x in of.items()} for of in (margins, opposite))
     whose, n = " and ".join(values), len(margins)
@@ -225,7 +227,7 @@ def _part(values: Mapping[str, Mapping[int, float]], margins: dict[int, float], 
         gone = [label for label, of_seeds in finite.items() if not of_seeds]
         raise LookupError(f"every seed of {' and '.join(gone) or f'{whose}, one or the other,'} diverged")
     diverged = [f"{n - len(of)} of {n} seeds of {label} diverged" for label, of in finite.items() if len(of) < n]
-    return Part(finite, margins, opposite, "; ".join(diverged))
+    return MarginTest(finite, margins, opposite, "; ".join(diverged))
 
 
 def _values(meant: _Meant, group: Group, worst: float) -> dict[int, float]:
@@ -233,10 +235,10 @@ def _values(meant: _Meant, group: Group, worst: float) -> dict[int, float]:
     name, lengths, beyond = meant
     of_lengths = [group.of(name, length) for length in lengths]
     seeds = set.intersection(*map(set, of_lengths)) if of_lengths else set()
-    found = {seed: fmean(of_seeds[seed] for of_seeds in of_lengths) for seed in sorted(seeds)}
+    means = {seed: fmean(of_seeds[seed] for of_seeds in of_lengths) for seed in sorted(seeds)}
     if beyond is not None:
-        found = {seed: x - group.of(name, beyond)[seed] for seed, x in found.items() if seed in group.of(name, beyond)}
-    return found | dict.fromkeys(group.diverged, worst)
+        means = {seed: x - group.of(name, beyond)[seed] for seed, x in means.items() if seed in group.of(name, beyond)}
+    return means | dict.fromkeys(group.diverged, worst)
 
 
 def _estimate(meant: _Meant, group: Group) -> Estimate | None:
@@ -249,11 +251,11 @@ def _estimate(meant: _Meant, group: Group) -> Estimate | None:
 def _group(name: str, option: str, comparison: Comparison) -> Group:
     """Return the group of that name. Raises LookupError if it has no finished run, and BadSetting if there is none,
     or several."""
-    found = [group for group in comparison.groups if group.is_named(name)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        which = ", ".join(group.label for group in found)
+    named_groups = [group for group in comparison.groups if group.is_named(name)]
+    if len(named_groups) == 1:
+        return named_groups[0]
+    if named_groups:
+        which = ", ".join(group.label for group in named_groups)
         raise BadSetting(option, name, f"is several groups here; say which: {which}")
     if any(label == name or label.startswith(f"{name} ") for label in comparison.planned.lost):
         raise LookupError(f"no finished run of {name}")

@@ -82,8 +82,8 @@ class Claim:
     source: str | None = None
 
     def __post_init__(self) -> None:
-        given = {name for name, value in self.plain.items() if value != []} - _OF_ANY
-        if not any(given - optional == set(needed) for needed, optional in _KINDS.items()):
+        kind = {name for name, value in self.plain.items() if value != []} - _OF_ANY
+        if not any(kind - optional == set(needed) for needed, optional in _KINDS.items()):
             kinds = "better and than, equal and within, of and between, all_of, or name and one of"
             raise BadSetting("", self._given(), f"must say {kinds} at_least, at_most, value")
         better = self.compared if self.better else None

@@ -149,9 +149,9 @@ def compare(
     Returns the comparisons by the name of their data. Raises BadSetting for values that can't be and for what no data
     know, and BadTable for columns that can't be settings and without a finished run.
     """
-    for option, typed, choices in (("better", better, ("lower", "higher")), ("pairs", pairs, ("baseline", "all"))):
-        if typed not in (None, *choices):
-            raise BadSetting(option, typed, f"must be {' or '.join(choices)}")
+    for option, text, choices in (("better", better, ("lower", "higher")), ("pairs", pairs, ("baseline", "all"))):
+        if text not in (None, *choices):
+            raise BadSetting(option, text, f"must be {' or '.join(choices)}")
     numbers: tuple[tuple[str, Any, Any, str], ...] = (
         ("effect", 1 if effect is None else effect, Real, "a number"),
         ("looks", looks, Integral, "a whole number"),
@@ -160,18 +160,18 @@ def compare(
         if not (isinstance(number, kind) and 0 < number < math.inf):
             raise BadSetting(option, number, f"must be {words} above 0")
     asked: dict[str, Any] = {"baseline": baseline, "metric": metric, "length": length, "chosen_by": chosen_by}
-    found: dict[str, Comparison] = {}
+    comparisons: dict[str, Comparison] = {}
     refused: dict[str, list[BadSetting]] = {}
     for name, rows in table.groupby("data", sort=False):
         usual = {"all_pairs": pairs == "all", "effect": effect, "defaults": defaults or {}}
-        found[str(name)], refused[str(name)] = _compare_data(rows, asked, better, usual)
+        comparisons[str(name)], refused[str(name)] = _compare_data(rows, asked, better, usual)
     for option in asked:
         errors = [error for of_data in refused.values() for error in of_data if error.option == option]
-        if len(errors) == len(found):
+        if len(errors) == len(comparisons):
             raise errors[0]
     for name, errors in refused.items():
-        found[name] = replace(found[name], notes=[f"{error}; the default is used" for error in errors])
-    return dict(zip(found, _as_one_page(list(found.values()), looks), strict=True))
+        comparisons[name] = replace(comparisons[name], notes=[f"{error}; the default is used" for error in errors])
+    return dict(zip(comparisons, _as_one_page(list(comparisons.values()), looks), strict=True))
 
 
 def _compare_data(
@@ -254,10 +254,10 @@ def _looked(earlier: Sequence[int]) -> str:
 
 def _named(text: str, groups: Sequence[Group]) -> list[Group]:
     """Return the groups that are named so. Raises BadSetting if there is none."""
-    found = [group for group in groups if group.is_named(text)]
-    if not found:
+    named_groups = [group for group in groups if group.is_named(text)]
+    if not named_groups:
         raise BadSetting("baseline", text, f"unknown; {suggestion(text, [group.label for group in groups])}")
-    return found
+    return named_groups
 
 
 def _as_one_page(comparisons: Sequence[Comparison], looks: int) -> list[Comparison]:
@@ -276,10 +276,10 @@ def _as_one_page(comparisons: Sequence[Comparison], looks: int) -> list[Comparis
     corrected = one_family(tests, planned, looks)
     of_crossed = [dict(enumerate(of.difference for of in one.interactions)) for one in comparisons]
     crossed = one_family(of_crossed, None, looks)
-    found = []
+    page = []
     for one, tested, by_number, among in zip(comparisons, corrected[::2], corrected[1::2], crossed, strict=True):
         of_settings = [replace(of, difference=by_number[n]) for n, of in enumerate(one.setting_effects)]
         of_pairs = [replace(of, difference=among[n]) for n, of in enumerate(one.interactions)]
         one = replace(one, tested=tested, setting_effects=of_settings, interactions=of_pairs)
-        found.append(replace(one, sections=len(comparisons), looks=looks))
-    return found
+        page.append(replace(one, sections=len(comparisons), looks=looks))
+    return page

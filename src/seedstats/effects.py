@@ -83,11 +83,11 @@ class Effect:
         return ", ".join(factor.told(factor.level(cell[0])) for factor in self.others)
 
 
-def effects_table(found: Sequence[Effect]) -> Table | None:
+def effects_table(effects: Sequence[Effect]) -> Table | None:
     """Return the table of effects; None if there are none."""
-    if not found:
+    if not effects:
         return None
-    metric = found[0].metric
+    metric = effects[0].metric
     rows = [
         [
             effect.name,
@@ -98,7 +98,7 @@ def effects_table(found: Sequence[Effect]) -> Table | None:
             str(effect.difference.n),
             str(len(effect.cells)),
         ]
-        for effect in found
+        for effect in effects
     ]
     remark = (
         f"An effect is the mean {metric.title} with one value of a setting minus the mean with another, paired by "
@@ -119,13 +119,13 @@ def factors(groups: Sequence[Group], defaults: Mapping[str, str], baseline: str 
         values = [group.settings.get(name, "") for group in groups]
         together[tuple(map(values.index, values))].append(name)
     usual = next((group.settings for group in groups if group.label == baseline), {}) | {**defaults}
-    found = []
+    factors_of_name = []
     for of in together.values():
         names = tuple(name for name in of if name.rpartition(".")[0] not in of)
         levels = {tuple(group.settings.get(name, "") for name in names) for group in groups}
         first = tuple(usual.get(name) for name in names)
-        found.append(Factor(names, tuple(sorted(levels, key=lambda of: (of != first, by_value(of))))))
-    return found
+        factors_of_name.append(Factor(names, tuple(sorted(levels, key=lambda of: (of != first, by_value(of))))))
+    return factors_of_name
 
 
 def effects(
@@ -156,10 +156,10 @@ def effects(
         values[place] = cell_means(cells, 0, diverged=True), cell_means(cells, 1, diverged=True)
         seeds[place] = frozenset[int]().union(*(planned.of_pair(one.label, other.label) for one, other in cells))
     metric = groups[0].metric
-    found = paired(values, proportion=metric.is_proportion, planned=seeds)
+    differences = paired(values, proportion=metric.is_proportion, planned=seeds)
     if planned.lost:
-        found = without_claims(found, f"there is no finished run of {', '.join(planned.lost)}")
-    return [Effect(*one, metric, found[place]) for place, one in enumerate(asked)]
+        differences = without_claims(differences, f"there is no finished run of {', '.join(planned.lost)}")
+    return [Effect(*one, metric, differences[place]) for place, one in enumerate(asked)]
 
 
 def cells_of(
@@ -186,14 +186,14 @@ def cell_means(cells: Sequence[Cell], side: int, diverged: bool = False) -> BySe
     return {seed: fmean(of_cell[side][seed] for of_cell in values) for seed in sorted(seeds)}
 
 
-def effects_in_words(found: Sequence[Effect], matters: float | None = None) -> list[str]:
+def effects_in_words(effects: Sequence[Effect], matters: float | None = None) -> list[str]:
     """Return a sentence for each significant effect and, if there are many, one for all others of a name. matters: the
     difference that does."""
-    if len(found) <= 3:
-        return [effect.sentence(matters) for effect in found]
-    texts = [effect.sentence(matters) for effect in found if effect.difference.significant]
+    if len(effects) <= 3:
+        return [effect.sentence(matters) for effect in effects]
+    texts = [effect.sentence(matters) for effect in effects if effect.difference.significant]
     others: dict[str, list[str]] = defaultdict(list)
-    for effect in found:
+    for effect in effects:
         if not effect.difference.significant:
             others[effect.name].append(f"{effect.level} instead of {effect.baseline}")
     return texts + [f"{name}: no effect is shown of {', '.join(of)}." for name, of in others.items()]

@@ -17,8 +17,8 @@ class BadSetting(ValueError):
 
     def __init__(self, option: str, value: object, problem: str) -> None:
         self.option, self.value, self.problem = option, value, problem
-        given = "=".join(filter(None, [option, str(value)]))
-        super().__init__(" ".join(f"{given}: {problem}".removeprefix(": ").splitlines()))
+        setting = "=".join(filter(None, [option, str(value)]))
+        super().__init__(" ".join(f"{setting}: {problem}".removeprefix(": ").splitlines()))
 
 
 def suggestion(name: str, choices: Iterable[str]) -> str:

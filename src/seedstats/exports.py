@@ -139,11 +139,11 @@ def _numbers(file: Path, table: pd.DataFrame, name: str) -> "pd.Series[float]":
 def _named(file: Path, table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with a column `name`. Raises BadTable, with the header as it is, if one is missing."""
     table = _last_of_aim(table)
-    found = table.rename(columns={_name_in(table): "name"})
-    missing = [name for name in NEEDED if name not in found]
+    table_of_runs = table.rename(columns={_name_in(table): "name"})
+    missing = [name for name in NEEDED if name not in table_of_runs]
     if missing and len(table.columns):
         raise NoColumn(f"{file}: has no column {' and no column '.join(missing)}; it has {', '.join(table)}")
-    return found
+    return table_of_runs
 
 
 def _name_in(table: pd.DataFrame) -> str:
@@ -264,8 +264,8 @@ def _evaluations(opened: Opened) -> Iterator[Mapping[str, str]]:
     configs = [content.get("config") or {} for _, content in opened]
     named = [re.search(r"(pretrained|model)\W+([^,'\"}]+)", str(config.get("model_args"))) for config in configs]
     models = [
-        str(content.get("model_name") or (found and found[2]) or config.get("model"))
-        for (_, content), config, found in zip(opened, configs, named, strict=True)
+        str(content.get("model_name") or (name_there and name_there[2]) or config.get("model"))
+        for (_, content), config, name_there in zip(opened, configs, named, strict=True)
     ]
     paths = [f"{file.parent}/{model}" for (file, _), model in zip(opened, models, strict=True)]
     in_paths = [(re.findall(_SEED, path) or [None])[-1] for path in paths]
@@ -276,9 +276,11 @@ def _evaluations(opened: Opened) -> Iterator[Mapping[str, str]]:
     seeds = next((seeds for seeds in complete if len({*seeds}) > 1), complete[0])
     for (_, content), model, seed in zip(opened, models, seeds, strict=True):
         run = {"name": re.sub(_SEED, "", model), "seed": str(seed)}
-        for task, found in content["results"].items():
+        for task, of_task in content["results"].items():
             better = (content.get("higher_is_better") or {}).get(task) or {}
-            values = {key: value for key, value in found.items() if type(value) in (int, float) and key != "sample_len"}
+            values = {
+                key: value for key, value in of_task.items() if type(value) in (int, float) and key != "sample_len"
+            }
             metrics = [key.partition(",")[0] for key in values]
             for metric, key in zip(metrics, values, strict=True):
                 if not metric.endswith("_stderr"):

@@ -136,12 +136,12 @@ def setting_figures(titled: Mapping[str, Comparison]) -> list[blocks.Figure]:
     """Return a figure for each numeric setting that varies within a name, with a panel for each kind of data."""
     grids = {title: by_name(one.groups).values() for title, one in titled.items()}
     names = dict.fromkeys(name for of_data in grids.values() for groups in of_data for name in _numbers(groups))
-    found = []
+    figures = []
     for name in names:
         curves = {title: _curves(of_data, name) for title, of_data in grids.items()}
         having = {title: of for title, of in curves.items() if of}
-        found.append(blocks.Figure(f"over_{name}", f"By {name}", _CAPTION, _figure(name, having, titled)))
-    return found
+        figures.append(blocks.Figure(f"over_{name}", f"By {name}", _CAPTION, _figure(name, having, titled)))
+    return figures
 
 
 def _numbers(groups: Sequence[Group]) -> list[str]:

@@ -132,18 +132,18 @@ def finding(
     return Finding(kind, first, second, d, metric, effect, " ".join([f"{claim}.", *later]))
 
 
-def _with_diverged(found: Finding) -> str:
+def _with_diverged(finding: Finding) -> str:
     """Return the claim on groups with diverged seeds, which may be shown to differ all the same."""
-    d, outcomes = found.difference, found.difference.outcomes
+    d, outcomes = finding.difference, finding.difference.outcomes
     why = [missing_seeds(outcomes.missing, f"{outcomes.planned} seeds")] if outcomes.missing else []
-    for name, count in zip((found.first, found.second), outcomes.diverged, strict=True):
+    for name, count in zip((finding.first, finding.second), outcomes.diverged, strict=True):
         why += [f"{count} of {outcomes.planned} seeds of {name} diverged"] if count else []
     why += [outcomes.unsettled] if outcomes.unsettled else []
-    said = f"No difference between {found.first} and {found.second} is shown"
+    said = f"No difference between {finding.first} and {finding.second} is shown"
     if d.significant:
-        said = f"{found.first} is {found.word} than {found.second}"
+        said = f"{finding.first} is {finding.word} than {finding.second}"
     when = "so far" if outcomes.missing or outcomes.unsettled else "in the others"
-    others = f"; {when} {numbers(d, found.metric)}, {counted(d.n)}" if d.mean is not None else ""
+    others = f"; {when} {numbers(d, finding.metric)}, {counted(d.n)}" if d.mean is not None else ""
     return f"{said}: {', '.join(why)}{others}"
 
 

@@ -215,6 +215,6 @@ def is_number(text: str | None) -> bool:
 def references_of(rows: pd.DataFrame, metric: Metric) -> tuple[dict[str, float], dict[str, str]]:
     """Return the values of the table's references at the metric, and what it means to be worse, both by name."""
     at = rows["length"].isna() if metric.length is None else rows["length"] == metric.length
-    found = rows[(rows["status"] == REFERENCE) & (rows["metric"] == metric.name) & at]
-    by_name = found.set_index("name")
+    references = rows[(rows["status"] == REFERENCE) & (rows["metric"] == metric.name) & at]
+    by_name = references.set_index("name")
     return by_name["value"].astype(float).to_dict(), by_name["caveat"].to_dict()

@@ -24,13 +24,13 @@ def heat_maps(titled: Mapping[str, Comparison]) -> list[blocks.Figure]:
 
     titled: comparisons by the title of their data. A figure has a panel for each group.
     """
-    found = []
+    figures = []
     for title, one in titled.items():
         of_data = f", {title}" if len(titled) > 1 else ""
         for name, panels in _means(one).items():
             heading = f"{name[0].upper()}{name[1:]} by length{of_data}"
-            found.append(blocks.Figure(f"{name}_by_length", heading, _CAPTION, _figure(name, panels)))
-    return found
+            figures.append(blocks.Figure(f"{name}_by_length", heading, _CAPTION, _figure(name, panels)))
+    return figures
 
 
 def _means(one: Comparison) -> dict[str, dict[str, pd.DataFrame]]:

@@ -66,11 +66,11 @@ def interactions(
                 pairs = ((one.label, other.label) for one, other in (*cells, *of_base))
                 seeds[place] = frozenset[int]().union(*(planned.of_pair(*pair) for pair in pairs))
                 asked.append((name, factor.told(level), factor.told(factor.levels[0])))
-    found = paired(differences, proportion=metric.is_proportion, planned=seeds)
+    tested = paired(differences, proportion=metric.is_proportion, planned=seeds)
     if planned.lost:
-        found = without_claims(found, f"there is no finished run of {', '.join(planned.lost)}")
+        tested = without_claims(tested, f"there is no finished run of {', '.join(planned.lost)}")
     return [
-        Interaction(name, first, level, other, *differences[place], metric, found[place])
+        Interaction(name, first, level, other, *differences[place], metric, tested[place])
         for place, (name, level, other) in enumerate(asked)
     ]
 

@@ -113,9 +113,9 @@ class Section:
             tests.append("In 95 % of pages the first line leaves out no group that is truly among the best.")
         margin = one.effect or metric.usual_effect
         matters = f"{margin or 0:g} {metric.short_unit}".rstrip()
-        found = f"The difference that matters is {matters}, and effect=NUMBER sets another one."
+        margin_in_words = f"The difference that matters is {matters}, and effect=NUMBER sets another one."
         plan = "With effect=NUMBER, findings say whether a difference matters, or how many seeds would show it."
-        tests.append(found if margin else plan)
+        tests.append(margin_in_words if margin else plan)
         paragraphs = [[f"Metric: {metric.label}. {direction} is better.", self.about], columns, tests]
         return [" ".join(filter(None, texts)) for texts in [*paragraphs, [fine_print(one)]] if any(texts)]
 
@@ -213,8 +213,8 @@ class Section:
     def _ranks(self) -> dict[str, str]:
         """Return the ranks that each group may have, "1 to 3", if all pairs were compared."""
         one = self.comparison
-        found = rank_intervals([group.label for group in one.groups], one.shown) if one.pairs else {}
-        return {label: f"{low}" if low == high else f"{low} to {high}" for label, (low, high) in found.items()}
+        intervals = rank_intervals([group.label for group in one.groups], one.shown) if one.pairs else {}
+        return {label: f"{low}" if low == high else f"{low} to {high}" for label, (low, high) in intervals.items()}
 
     @property
     def _other_lengths(self) -> dict[str, int]:

@@ -56,31 +56,31 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table, which has the columns NEEDED, with all of KNOWN. Raises BadTable, with the first wrong row and
     column; its index has the row's number from 0, or (file, number)."""
     text = table.drop(columns=[*ORIGIN], errors="ignore").apply(_as_text)
-    found = text.assign(seed=_numbers(text, "seed"), value=_numbers(text, "value"))
+    rows = text.assign(seed=_numbers(text, "seed"), value=_numbers(text, "value"))
     for name in _WHOLE_NUMBERS:
-        found[name] = _numbers(text, name) if name in text else np.nan
-        _require((found[name] % 1 == 0) | found[name].isna(), name, text, "is no whole number")
+        rows[name] = _numbers(text, name) if name in text else np.nan
+        _require((rows[name] % 1 == 0) | rows[name].isna(), name, text, "is no whole number")
     defaults = {"data": "results", "metric": "value", "better": "", "unit": "", "caveat": "", "folder": ""}
     for name, default in defaults.items():
-        found[name] = text[name].replace("", default) if name in text else default
-    found["status"] = _statuses(text, found["value"])
-    _require(found["name"] != "", "name", text, "is empty")
+        rows[name] = text[name].replace("", default) if name in text else default
+    rows["status"] = _statuses(text, rows["value"])
+    _require(rows["name"] != "", "name", text, "is empty")
     if "stretch" in text:  # which reports of version 0.1 had
         _require(text["stretch"] == "", "stretch", text, "is of a passage of text, not of a run; leave such rows out")
-    reference = found["status"] == REFERENCE
-    of_runs = found["name"].isin(found.loc[~reference, "name"])
-    _require((found["seed"] % 1 == 0) | (reference & ~of_runs), "seed", text, "is no whole number")
-    _require(~(found["seed"].abs() >= 2**53), "seed", text, "is too large to be told from its neighbours")
-    _require(found["better"].isin(["", "lower", "higher"]), "better", text, "is neither lower nor higher")
-    _require_once(found)
-    _require_one(found, text, "unit")
-    _require_one(found, text, "better")
+    reference = rows["status"] == REFERENCE
+    of_runs = rows["name"].isin(rows.loc[~reference, "name"])
+    _require((rows["seed"] % 1 == 0) | (reference & ~of_runs), "seed", text, "is no whole number")
+    _require(~(rows["seed"].abs() >= 2**53), "seed", text, "is too large to be told from its neighbours")
+    _require(rows["better"].isin(["", "lower", "higher"]), "better", text, "is neither lower nor higher")
+    _require_once(rows)
+    _require_one(rows, text, "unit")
+    _require_one(rows, text, "better")
     _require(~reference | (not reference.all()), "seed", text, "is a reference's, as all are: nothing to compare")
-    shares = found["unit"].str.startswith("of ") & (found["status"] == FINISHED)
-    _require(~shares | found["value"].between(0, 1), "value", text, "is no proportion, as the unit says")
-    found["look"] = found["look"].fillna(1)
-    found = found.astype(dict.fromkeys(_WHOLE_NUMBERS, "Int64") | {"seed": "Int64", "look": "int64"})
-    return _with_missing(found.reset_index(drop=True))
+    shares = rows["unit"].str.startswith("of ") & (rows["status"] == FINISHED)
+    _require(~shares | rows["value"].between(0, 1), "value", text, "is no proportion, as the unit says")
+    rows["look"] = rows["look"].fillna(1)
+    rows = rows.astype(dict.fromkeys(_WHOLE_NUMBERS, "Int64") | {"seed": "Int64", "look": "int64"})
+    return _with_missing(rows.reset_index(drop=True))
 
 
 def _require_one(table: pd.DataFrame, text: pd.DataFrame, name: str) -> None:

@@ -50,12 +50,12 @@ class Verdict(TestedClaim):
     def remarks(self) -> list[str]:
         """Return remarks that the p-values do not cover."""
         why = self.problem or (self._outlook() if self.result == NOT_SHOWN else "")
-        return [*filter(None, (why, self.weakest.diverged if self.parts else ""))]
+        return [*filter(None, (why, self.weakest.diverged if self.margin_tests else ""))]
 
     @property
     def difference(self) -> str:
-        """Return of an interaction its mean and interval, of claims with several parts those of the least sure one's
-        margins, a sentence, else nothing."""
+        """Return of an interaction its mean and interval, of claims with several tests those of the least sure
+        one's margins, a sentence, else nothing."""
         of_margins = bool(self.claim.within or self.claim.all_of)
         if not (self.claim.between or of_margins) or not all(map(math.isfinite, self.weakest.margins.values())):
             return ""
@@ -70,11 +70,11 @@ class Verdict(TestedClaim):
         with a diverged seed.
         """
         margins = [*self.weakest.margins.values()]
-        found = estimate([margin + shift for margin in margins]) if all(map(math.isfinite, margins)) else None
-        if not found or not found.sd:
+        mean_margin = estimate([margin + shift for margin in margins]) if all(map(math.isfinite, margins)) else None
+        if not mean_margin or not mean_margin.sd:
             return ""
-        method = StudentT(found.sd / math.sqrt(found.n), found.n - 1)
-        ends = method.interval(found.mean, 1 - (1 - CONFIDENCE) / self.family)
+        method = StudentT(mean_margin.sd / math.sqrt(mean_margin.n), mean_margin.n - 1)
+        ends = method.interval(mean_margin.mean, 1 - (1 - CONFIDENCE) / self.family)
         return f"[{', '.join(fixed(end, 3, '+') for end in ends)}]"
 
     @property
@@ -84,7 +84,7 @@ class Verdict(TestedClaim):
         if self.result != NOT_TESTED:
             part = self.weakest
             means = ", ".join(f"{label} has {fixed(fmean(of.values()), 3)}" for label, of in part.values.items())
-            sentences.append("Least sure: " * (len(self.parts) > 1 and len(part.values) == 1) + means)
+            sentences.append("Least sure: " * (len(self.margin_tests) > 1 and len(part.values) == 1) + means)
             against = self.result == OPPOSITE
             alone, p = (self.p_opposite_alone, self.p_opposite) if against else (self.p_alone, self.p)
             uncorrected = f", uncorrected {p_text(alone)}" if self.family > 1 else ""
@@ -117,7 +117,7 @@ class Verdict(TestedClaim):
         part = self.weakest
         n = len(part.margins)
         agree, against = (sum(x > 0 for x in margins.values()) for margins in (part.margins, part.opposite))
-        tests = self.family * (1 if agree == n else len(self.parts))
+        tests = self.family * (1 if agree == n else len(self.margin_tests))
         needed = seeds_to_claim(tests, sides=1, others=len(part.published))
         if n >= needed or n > max(agree, against):
             return f"{agree} of {n} seeds agree"
@@ -129,21 +129,21 @@ class Verdict(TestedClaim):
         return f"all {n} seeds {which}, but {among} takes {needed} seeds: go on with seed={seeds}"
 
 
-def verdict_table(found: Sequence[Verdict]) -> Table:
+def verdict_table(verdicts: Sequence[Verdict]) -> Table:
     columns = ["claim", "verdict", "n", "beyond the claim", "p (Holm)", "p of the opposite", "values of the seeds", ""]
     remark = (
         "p is of an exact test over seeds, which flips signs or exchanges seeds with published ones. It is corrected "
-        f"by Holm's method for {found[0].family} claims, which are a family of their own because they were written "
+        f"by Holm's method for {verdicts[0].family} claims, which are a family of their own because they were written "
         "before the runs. A claim is shown if p is below 0.05. Beyond the claim: by how much the mean exceeds the "
         "claim, with the interval that holds for all claims together; of several groups, where it is least sure."
     )
-    return Table("Seed by seed", columns, [verdict.row for verdict in found], remark, words=[1, 6, 7])
+    return Table("Seed by seed", columns, [verdict.row for verdict in verdicts], remark, words=[1, 6, 7])
 
 
-def published(found: Sequence[Verdict]) -> list[Block]:
+def published(verdicts: Sequence[Verdict]) -> list[Block]:
     """Return what was published where, and a table of its values beside ours, where there are any."""
-    sources = dict.fromkeys(verdict.claim.source for verdict in found if verdict.claim.source)
-    rows = [verdict.published_row for verdict in found if verdict.claim.values]
+    sources = dict.fromkeys(verdict.claim.source for verdict in verdicts if verdict.claim.source)
+    rows = [verdict.published_row for verdict in verdicts if verdict.claim.values]
     columns = ["value", "published", "here", "95 % interval", "n", "verdict", ""]
     table = Table("Beside what was published", columns, rows, words=[5, 6])
     return [Bullets([f"published: {source}" for source in sources]), *([table] if rows else [])]

@@ -256,7 +256,7 @@ def test_differences_that_a_setting_does_not_change() -> None:
     third = crossed([0.3] * 5).query("name == 'shaw'").assign(name="t5")
     table = checked(pd.concat([crossed([0.05, -0.03, 0.02, -0.05, 0.06]), third]))
     both = claim.replace("nope", "nope, t5")
-    assert (interaction_in(table, both).said, len(interaction_in(table, both).parts)) == ("not shown", 6)
+    assert (interaction_in(table, both).said, len(interaction_in(table, both).margin_tests)) == ("not shown", 6)
 
 
 def test_claims_that_must_hold_together() -> None:

@@ -621,7 +621,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(tmp_path: Path)
     assert stopped.value.exit_code == 1
     assert not (tmp_path / "run" / "summary.json").exists()
     ((run,), _) = read_runs([str(tmp_path / "run")])
-    assert f"it diverged, by step {run.summary.steps}" in run.diverged
+    assert f"it diverged, by step {run.summary.steps}" in run.divergence
     if message[2]:
         assert int(message[2]) < int(message[1])
         weights = content_of(tmp_path / "run")["state_dict"].values()

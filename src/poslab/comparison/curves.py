@@ -68,8 +68,8 @@ def write_means(folder: Path, curves: Mapping[str, Mapping[int, Curve]]) -> None
         with SummaryWriter(str(folder / safe_name(label)), filename_suffix=_MEANS) as writer:
             writer.add_custom_scalars({"over seeds": {"val/loss": ["Margin", list(_TAGS)]}})
             for step, of_step in losses.iterrows():
-                found = estimate(of_step)
-                low, high = found.interval or (found.mean, found.mean)
-                writer.add_scalar("val/loss", found.mean, step)  # beside the runs' own curves
-                for name, value in zip(_TAGS, (found.mean, low, high), strict=True):
+                mean_loss = estimate(of_step)
+                low, high = mean_loss.interval or (mean_loss.mean, mean_loss.mean)
+                writer.add_scalar("val/loss", mean_loss.mean, step)  # beside the runs' own curves
+                for name, value in zip(_TAGS, (mean_loss.mean, low, high), strict=True):
                     writer.add_scalar(name, value, step)

@@ -31,6 +31,6 @@ def _mean(losses: Sequence[float | None]) -> str:
     known = [loss for loss in losses if loss is not None]
     if len(known) < len(losses):
         return "n/a"
-    found = estimate(known)
-    half = f" \u00b1 {found.interval.high - found.mean:.4f}" if found.interval else ""
-    return f"{found.mean:.4f}{half}"
+    mean_loss = estimate(known)
+    half = f" \u00b1 {mean_loss.interval.high - mean_loss.mean:.4f}" if mean_loss.interval else ""
+    return f"{mean_loss.mean:.4f}{half}"

@@ -106,18 +106,18 @@ class RunResults(Results):
             sources=sources(runs),
         )
 
-    def across(self, found: Mapping[str, Comparison]) -> list[Block]:
+    def across(self, comparisons: Mapping[str, Comparison]) -> list[Block]:
         """Return what is about all tasks together."""
-        every = (task_runs(title, self.of(one), _diverged(one)) for title, one in found.items())
+        every = (task_runs(title, self.of(one), _diverged(one)) for title, one in comparisons.items())
         tasks: list[TaskRuns] = [task for task in every if task]
         if not tasks:
             return []
-        panels = task_panels(tasks, next(iter(found.values())).baseline)
+        panels = task_panels(tasks, next(iter(comparisons.values())).baseline)
         return [*(matrices(tasks) if len(tasks) > 1 else []), *panels]
 
-    def write_means(self, found: Mapping[str, Comparison]) -> None:
-        for title, one in found.items():
-            folder = self.folder / "tensorboard" / (Section(title, one).id if len(found) > 1 else "")
+    def write_means(self, comparisons: Mapping[str, Comparison]) -> None:
+        for title, one in comparisons.items():
+            folder = self.folder / "tensorboard" / (Section(title, one).id if len(comparisons) > 1 else "")
             write_means(folder, self._curves(self.of(one)))
 
     def _curves(self, runs: Runs) -> dict[str, dict[int, Curve]]:
@@ -129,13 +129,13 @@ def read_folders(config: CompareConfig) -> RunResults:
     that can't be used."""
     runs, left_out = read_runs(config.runs)
     if all(run.diverged for run in runs):
-        left_out += [LeftOut(run.folder, run.diverged) for run in runs]
+        left_out += [LeftOut(run.folder, run.divergence) for run in runs]
         reasons = "; ".join(f"{left.folder}: {left.reason}" for left in left_out[:3])
         problem = f"no finished run to compare{f' ({reasons})' if reasons else ''}"
         raise SettingError("runs", ",".join(config.runs), problem)
     titled = by_data(runs, together=config.allow_differences)
     finished = {title: of for title, of in titled.items() if not all(run.diverged for run in of)}
-    left_out += [LeftOut(run.folder, run.diverged) for title in titled.keys() - finished for run in titled[title]]
+    left_out += [LeftOut(run.folder, run.divergence) for title in titled.keys() - finished for run in titled[title]]
     folder = _report_folder(config)
     require_writable("out", folder)
     plan = [group for sweep in _sweeps(runs, config) for group in read_plan(sweep)]
@@ -145,10 +145,10 @@ def read_folders(config: CompareConfig) -> RunResults:
     of_texts = [run for of in finished.values() for run in of if run.text_path and not run.diverged]
     known = {run.folder: read_evaluation(run.folder, run.summary.data_sha256) for run in of_texts}
     evaluations = {folder: evaluation for folder, evaluation in known.items() if evaluation is not None}
-    found = run_table(finished, evaluations, plan, picked_from, allow_differences=config.allow_differences)
-    lines = [f"{left.folder}: {left.reason}" for left in [*left_out, *found.left_out]]
+    made = run_table(finished, evaluations, plan, picked_from, allow_differences=config.allow_differences)
+    lines = [f"{left.folder}: {left.reason}" for left in [*left_out, *made.left_out]]
     return RunResults(
-        found.table, folder, lines, config, finished, plan, picked_from, found.runs, evaluations=evaluations
+        made.table, folder, lines, config, finished, plan, picked_from, made.runs, evaluations=evaluations
     )
 
 

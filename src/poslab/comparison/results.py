@@ -59,11 +59,11 @@ class Results:
         """Return the results with what is missing measured, as far as it can be."""
         return self
 
-    def across(self, found: Mapping[str, Comparison]) -> list[Block]:
+    def across(self, comparisons: Mapping[str, Comparison]) -> list[Block]:
         """Return what is about all kinds of data together."""
         return []
 
-    def write_means(self, found: Mapping[str, Comparison]) -> None:
+    def write_means(self, comparisons: Mapping[str, Comparison]) -> None:
         """Write mean curves for TensorBoard, if curves are known."""
 
 
@@ -106,13 +106,13 @@ def still_falling(one: Comparison) -> list[str]:
 
     Early in training a scheme is ahead because it moves first, and may end behind.
     """
-    found = []
+    labels = []
     for group in one.judged:
         d, fall = one.differences.get(group.label), group.mean("late_fall")
         if d and d.significant and fall is not None and fall > abs(d.mean or 0.0):
-            found.append(f"{group.label} (by {fall:.2g})")
+            labels.append(f"{group.label} (by {fall:.2g})")
     in_which = "The loss still fell by more than the difference in the last tenth of the steps"
-    return [f"{in_which}: {', '.join(found)}"] if found else []
+    return [f"{in_which}: {', '.join(labels)}"] if labels else []
 
 
 def read_table_file(config: CompareConfig) -> Results:

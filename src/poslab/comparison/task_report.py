@@ -92,7 +92,7 @@ def _wrong_by_length(task: TaskRuns) -> tuple[list[Details], list[str]]:
             wrong[n] = known
     beyond = [n for n, known in wrong.items() if any(known.values()) and n > task.trained[1]]
     opened = min(beyond, default=max(wrong, default=0))
-    found = []
+    by_length = []
     for n, of_length in wrong.items():
         tests, left = _chosen(of_length)
         seeds = {label: run.seed for label, run in medians[n].items()}
@@ -103,8 +103,8 @@ def _wrong_by_length(task: TaskRuns) -> tuple[list[Details], list[str]]:
             shown.append(Text(f"Nothing wrong in the first {LOOKED_AT} tests: {', '.join(without)}."))
         if left:
             shown.append(Text(f"Wrong in yet other tests: {', '.join(left)}."))
-        found.append(Details(f"length {n}, {task.multiple(n)}: {counts}", shown, open=n == opened))
-    return found, notes
+        by_length.append(Details(f"length {n}, {task.multiple(n)}: {counts}", shown, open=n == opened))
+    return by_length, notes
 
 
 def _chosen(wrong: Mapping[str, Sequence[WrongAnswer]]) -> tuple[list[Answers], list[str]]:

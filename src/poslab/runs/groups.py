@@ -74,7 +74,7 @@ def group_runs(runs: Sequence[Run], conditions: Mapping[str, Reader] | None = No
         sources[run.classes].add(run.summary.scheme_fingerprint)
     edited = {classes for classes, of_classes in sources.items() if len(of_classes) > 1}
     groups: dict[tuple[Any, ...], RunGroup] = {}
-    for run in sorted(runs, key=lambda run: bool(run.diverged)):
+    for run in sorted(runs, key=lambda run: run.diverged):
         distinct = run.scheme_settings | {TARGET: run.config["pos"][TARGET]}  # as two schemes may share a name
         if run.classes in edited:
             distinct[SOURCE] = (run.summary.scheme_fingerprint or "unknown")[:_DIGITS]

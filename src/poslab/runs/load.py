@@ -25,8 +25,12 @@ class Run:
     config: dict[str, Any]
 
     @property
-    def diverged(self) -> str:
-        """Return when a run diverged whose loss became infinite, or no number; empty for any other."""
+    def diverged(self) -> bool:
+        return bool(self.divergence)
+
+    @property
+    def divergence(self) -> str:
+        """Return when a run diverged whose loss became infinite, or no number, in words; empty for any other."""
         losses = (self.summary.best_val_loss, self.summary.last_val_loss)
         if all(loss is not None and abs(loss) < _INFINITE for loss in losses):
             return ""

@@ -141,5 +141,5 @@ def comparable(diverged: Iterable[Run], finished: Iterable[Run]) -> tuple[list[R
         if keys_of(run)[1] in shared:
             alike.append(run)
         else:
-            others.append(LeftOut(run.folder, f"{run.diverged}; it has other settings than those compared"))
+            others.append(LeftOut(run.folder, f"{run.divergence}; it has other settings than those compared"))
     return alike, others

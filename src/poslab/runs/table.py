@@ -109,7 +109,7 @@ class _Section:
         diverged, foreign = comparable([run for run in runs if run.diverged], finished)
         self.groups = group_runs([*finished, *diverged], conditions)
         repeats = [repeat for group in self.groups for repeat in group.repeats]
-        self.left_out = [*foreign, *(LeftOut(run.folder, run.diverged) for run in diverged)]
+        self.left_out = [*foreign, *(LeftOut(run.folder, run.divergence) for run in diverged)]
         self.left_out += [LeftOut(repeat.run.folder, repeat.reason) for repeat in repeats]
         self.runs = finished
         self.caveats = [repeat.caveat for repeat in repeats if repeat.caveat]

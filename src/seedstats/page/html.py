@@ -63,12 +63,12 @@ def _block(block: Block, level: int) -> Markup:
 
 def _element(tag: str, *content: str, **attributes: object) -> Markup:
     """Return an element with its content; attributes that are empty are left out, and one is named `class_`."""
-    given = [
+    written = [
         (name.rstrip("_").replace("_", "-"), value)
         for name, value in attributes.items()
         if value not in ("", None, False)
     ]
-    opening = Markup("").join(Markup(' {}="{}"').format(name, value) for name, value in given)
+    opening = Markup("").join(Markup(' {}="{}"').format(name, value) for name, value in written)
     return Markup("<{0}{1}>{2}</{0}>").format(tag, opening, Markup("").join(content))
 
 
@@ -109,8 +109,8 @@ def _rows(table: Table, rows: Iterable[Sequence[str | Cell]]) -> Iterable[Markup
         yield Markup("\n") + _element("tr", *cells, class_=kind)
 
 
-def _cell(given: str | Cell, tag: str, words: bool, **attributes: str) -> Markup:
-    cell = Cell(given) if isinstance(given, str) else given
+def _cell(content: str | Cell, tag: str, words: bool, **attributes: str) -> Markup:
+    cell = Cell(content) if isinstance(content, str) else content
     kind = f"{'words' * words} {'marked' * cell.marked}".strip()
     style = "" if cell.shade is None else f"--shade: {cell.shade}"
     return _element(tag, cell.text, title=cell.tooltip, class_=kind, style=style, **attributes)

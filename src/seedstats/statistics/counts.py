@@ -71,7 +71,7 @@ def _p_values(n: int) -> NDArray[np.float64]:
     successes = np.arange(n + 1)
     share = (successes + 1) / (n + 2)
     error = np.sqrt((share * (1 - share))[:, None] + share * (1 - share))
-    found = np.empty((STEPS + 1, n + 1, n + 1))
+    p_values = np.empty((STEPS + 1, n + 1, n + 1))
     for step, difference in enumerate(np.linspace(-1, 1, STEPS + 1)):
         distance = np.round((share[:, None] - share - difference) / error, 9).ravel()
         order = np.argsort(-distance)
@@ -80,5 +80,5 @@ def _p_values(n: int) -> NDArray[np.float64]:
         joint = (chances[0][:, :, None] * chances[1][:, None, :]).reshape(len(second), -1)
         reached = joint[:, order].cumsum(1).max(0)
         last = np.searchsorted(-distance[order], -distance, side="right") - 1  # tables as far away count, too
-        found[step] = reached[last].reshape(n + 1, n + 1)
-    return found
+        p_values[step] = reached[last].reshape(n + 1, n + 1)
+    return p_values

@@ -57,6 +57,8 @@ def _counts(d: Difference) -> bool:
     return d.p_value is not None or d.outcomes.planned >= FEWEST_SEEDS
 
 
-def without_claims(found: Mapping[Key, Difference], why: str) -> dict[Key, Difference]:
+def without_claims(differences: Mapping[Key, Difference], why: str) -> dict[Key, Difference]:
     """Return differences that claim nothing, as the comparisons themselves are in doubt, for the reason `why`."""
-    return {key: replace(d, p_value=None, outcomes=replace(d.outcomes, unsettled=why)) for key, d in found.items()}
+    return {
+        key: replace(d, p_value=None, outcomes=replace(d.outcomes, unsettled=why)) for key, d in differences.items()
+    }

@@ -52,5 +52,5 @@ def outcomes_of(first: Mapping[int, float], second: Mapping[int, float], planned
     missing = tuple(sorted({*planned} - {*common}))
     of_first, of_second = (sum(math.isinf(of[seed]) for seed in common) for of in (first, second))
     both = ((first[seed], second[seed]) for seed in common)
-    found = tuple(0.0 if math.isinf(a) and math.isinf(b) else a - b for a, b in both)
-    return SeedOutcomes(len(common) + len(missing), missing, (of_first, of_second), found)
+    differences = tuple(0.0 if math.isinf(a) and math.isinf(b) else a - b for a, b in both)
+    return SeedOutcomes(len(common) + len(missing), missing, (of_first, of_second), differences)

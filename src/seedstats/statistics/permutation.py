@@ -105,7 +105,7 @@ def _drawn(samples: tuple[NDArray[np.float64], ...], kind: str, alternative: Alt
     def statistic(*of: NDArray[np.float64], axis: int = -1) -> NDArray[np.float64]:
         return np.asarray(of[0].mean(axis) - (of[1].mean(axis) if len(of) > 1 else 0.0))
 
-    found = stats.permutation_test(
+    result = stats.permutation_test(
         samples,
         statistic,
         permutation_type=kind,
@@ -115,4 +115,4 @@ def _drawn(samples: tuple[NDArray[np.float64], ...], kind: str, alternative: Alt
         rng=np.random.default_rng(0),
         vectorized=True,
     )
-    return float(found.pvalue)
+    return float(result.pvalue)
