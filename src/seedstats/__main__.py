@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +84,11 @@ def _compared(arguments: Sequence[str]) -> Path:
         raise BadSetting("latex", latex, "must be true or false")
     sections = []
     for title, one in comparisons.items():
-        sentences, tables = [], []
+        section = Section(title, one)
         if target is not None:
             sentences, of_target = against_target(one, target, sd)
-            tables.append(of_target)
-        sections.append(Section(title, one, targets=sentences, tables=tables))
+            section = replace(section, targets=sentences, tables=[of_target])
+        sections.append(section)
     report = Report(
         sections,
         verdicts=verdicts(claims, comparisons),

@@ -103,7 +103,7 @@ def _with_missing(table: pd.DataFrame) -> pd.DataFrame:
         first.setdefault(key, index)
     rows, missing = [], []
     for of_groups in seeds.values():
-        every = set().union(*of_groups.values())
+        every = set[int]().union(*of_groups.values())
         for key, of_group in of_groups.items():
             for seed in sorted(every - of_group):
                 rows.append(first[key])

@@ -134,7 +134,7 @@ def usual_sd(groups: Sequence[Figures], planned: int = 0) -> float:
     seeds = sorted({seed for group in groups for seed in group})
     figures = np.array([[group.get(seed, math.nan) for seed in seeds] for group in groups], dtype=float)
     figures[~np.isfinite(figures)] = math.nan
-    most, known, total = 0, [], math.comb(max(planned, len(groups)), 2)
+    most, known, total = 0, list[float](), math.comb(max(planned, len(groups)), 2)
     for place in range(1, len(groups)):
         differences = figures[:place] - figures[place]
         counts = np.isfinite(differences).sum(axis=1)
