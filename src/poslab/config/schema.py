@@ -104,6 +104,9 @@ class ModelConfig(Limited):
         return replace(self.shape, context_length=self.context_length + self.memory_length)
 
 
+APART = "apart"  # of documents that share a window: none sees another
+
+
 @dataclass
 class DataConfig(Limited):
     """Text and how it is cut; `stride` null means one context, `cache_dir` null the folder data/.cache. With
@@ -122,6 +125,7 @@ class DataConfig(Limited):
     batch_size: int = setting(4, least=1)
     stride: int | None = setting(None, least=1)
     order: str = setting("shuffled", choices=("shuffled", "stream"))
+    documents: str = setting("joined", choices=("joined", APART))
     num_workers: int = setting(0, role=Role.SPEED, least=0, most=os.cpu_count())
     cache_dir: str | None = setting(None, role=Role.SPEED)
     same_batch: bool = False

@@ -19,10 +19,11 @@ class Segments(NamedTuple):
     read: Tensor  # (B,) int64
 
 
-class StreamedWindows(Dataset[Segments]):
+class StreamedWindows(Dataset[tuple[Tensor, ...]]):
     """Windows side by side as segments of `rows` stretches, in the order of `ContiguousRows`.
 
-    ends: where documents end in the tokens, ascending; None or empty: all is one document.
+    ends: where documents end in the tokens, ascending; None or empty: all is one document. Items are Segments, and
+    where the windows keep documents apart have their numbers as well.
     """
 
     def __init__(self, windows: SlidingWindowDataset, rows: int, ends: Tensor | None = None) -> None:
@@ -30,10 +31,12 @@ class StreamedWindows(Dataset[Segments]):
         self.stretch = len(windows) // rows  # in windows
         self.ends = ends
 
-    def __getitem__(self, index: int) -> Segments:
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
         length = self.windows.max_length
         start, first = index * length, (index - index % self.stretch) * length
-        return Segments(*self.windows[index], torch.tensor(start - max(first, document_start(self.ends, start))))
+        tokens, targets, *documents = self.windows[index]
+        read = torch.tensor(start - max(first, document_start(self.ends, start)))
+        return (tokens, targets, read, *documents) if documents else Segments(tokens, targets, read)
 
 
 class Scan(NamedTuple):
@@ -46,7 +49,7 @@ class Scan(NamedTuple):
     read: Tensor  # (K, R)
 
 
-class Scans(Dataset[Scan]):
+class Scans(Dataset[tuple[Tensor, ...]]):
     """Validation data for a model with memory: the first `count` of windows side by side, each judged once.
 
     So that rows can be read side by side, the text is cut into pieces; each begins some windows, `before`, earlier than
@@ -67,23 +70,24 @@ class Scans(Dataset[Scan]):
     def __len__(self) -> int:
         return -(-self.count // (self.piece * self.rows))
 
-    def __getitem__(self, index: int) -> Scan:
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
         first = index * self.piece * self.rows
         firsts = range(first, min(self.count, first + self.piece * self.rows), self.piece)
         steps = range(-min(self.before, firsts[-1]), min(self.piece, self.count - first))
         segments = [self._segment(first, first + step) for step in steps for first in firsts]
         columns = zip(*segments, strict=True)
-        return Scan(*(torch.stack(column).unflatten(0, (len(steps), len(firsts))) for column in columns))
+        scan = tuple(torch.stack(column).unflatten(0, (len(steps), len(firsts))) for column in columns)
+        return Scan(*scan) if self.windows.ends is None else scan
 
-    def _segment(self, first: int, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _segment(self, first: int, number: int) -> tuple[Tensor, ...]:
         """Return window `number`, of a row that is judged from window `first` on."""
         length, there = self.windows.length, 0 <= number < min(first + self.piece, self.count)
-        _, tokens, targets = self.windows[number if there else 0]
+        _, tokens, targets, *documents = self.windows[number if there else 0]
         if number < first or not there:
             targets = torch.full_like(targets, IGNORED)
         start, begin = number * length, max(0, first - self.before) * length
         read = start - max(begin, document_start(self.ends, start)) if there else 0
-        return torch.tensor(number), tokens, targets, torch.tensor(read)
+        return torch.tensor(number), tokens, targets, torch.tensor(read), *documents
 
 
 def document_start(ends: Tensor | None, position: int) -> int:

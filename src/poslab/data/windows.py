@@ -19,57 +19,75 @@ from poslab.errors import require_at_least
 from poslab.metric import IGNORED
 
 
-class SlidingWindowDataset(Dataset[tuple[Tensor, Tensor]]):
+class SlidingWindowDataset(Dataset[tuple[Tensor, ...]]):
     """Sliding windows over a token array: window i starts at i * stride, while start + max_length < len(token_ids).
 
     Items are (input, target), both int64 of (max_length,), the target one token later. Nothing but the array is
     stored; token_ids may be any 1-D tensor, array or sequence of ints, memory-mapped or not.
+    ends: where documents end that must not see each other; items have the number of each token's document, too, and
+    where the next token is another document's a target of IGNORED.
     Raises SettingError for a max_length or stride below 1.
     """
 
-    def __init__(self, token_ids: Tensor | Sequence[int] | Any, max_length: int, stride: int) -> None:
+    def __init__(
+        self, token_ids: Tensor | Sequence[int] | Any, max_length: int, stride: int, ends: Tensor | None = None
+    ) -> None:
         require_at_least(1, max_length=max_length, stride=stride)
         self.token_ids = torch.as_tensor(token_ids)
         self.max_length = max_length
         self.stride = stride
+        self.ends = ends
 
     def __len__(self) -> int:
         starts = len(self.token_ids) - self.max_length  # every start below this has its last target
         return max(0, -(-starts // self.stride))
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
         if not -len(self) <= index < len(self):
             raise IndexError(f"window {index} of {len(self)}")
         start = index % len(self) * self.stride
         window = self.token_ids[start : start + self.max_length + 1].to(torch.int64)
-        return window[:-1], window[1:]
+        return apart(window[:-1], window[1:], self.ends, start)
 
 
-class CoveringWindows(Dataset[tuple[int, Tensor, Tensor]]):
+def apart(tokens: Tensor, targets: Tensor, ends: Tensor | None, start: int) -> tuple[Tensor, ...]:
+    """Return tokens (T,) that begin at `start` of a text, their targets, and the numbers of their documents.
+
+    The targets are IGNORED where the next token is another document's. ends: of the documents; None: without numbers.
+    """
+    if ends is None:
+        return tokens, targets
+    numbers = torch.searchsorted(ends, torch.arange(start, start + len(tokens) + 1), right=True)
+    return tokens, targets.masked_fill(numbers[1:] != numbers[:-1], IGNORED), numbers[:-1]
+
+
+class CoveringWindows(Dataset[tuple[Any, ...]]):
     """Windows that together predict all of N tokens but the first: window i begins at i * stride, the last one reaches
     the end. With stride = length every token is predicted once.
 
     Items are (i, input, target), the tensors int64 of (length,), the target one token later. Where the text ends before
-    a window does, that is filled up with targets of IGNORED, which no loss counts.
+    a window does, that is filled up with targets of IGNORED, which no loss counts. ends: as in SlidingWindowDataset.
     """
 
-    def __init__(self, tokens: Tensor, length: int, stride: int) -> None:
+    def __init__(self, tokens: Tensor, length: int, stride: int, ends: Tensor | None = None) -> None:
         require_at_least(1, length=length, stride=stride)
         self.tokens = torch.as_tensor(tokens)
         self.length = length
         self.stride = stride
+        self.ends = ends
 
     def __len__(self) -> int:
         after_the_first = max(0, len(self.tokens) - 1 - self.length)
         return 1 + -(-after_the_first // self.stride)
 
-    def __getitem__(self, index: int) -> tuple[int, Tensor, Tensor]:
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
         if not 0 <= index < len(self):
             raise IndexError(f"window {index} of {len(self)}")
         start = index * self.stride
         window = self.tokens[start : start + self.length + 1].to(torch.int64)
         missing = self.length + 1 - len(window)
-        return index, F.pad(window[:-1], (0, missing)), F.pad(window[1:], (0, missing), value=IGNORED)
+        tokens, targets = F.pad(window[:-1], (0, missing)), F.pad(window[1:], (0, missing), value=IGNORED)
+        return index, *apart(tokens, targets, self.ends, start)
 
 
 # Samplers

@@ -16,6 +16,7 @@ from poslab.config.corpora import fingerprint, on_this_machine
 from poslab.config.fields import MOST_TOKENS
 from poslab.config.files import default_cache_dir, write_whole
 from poslab.config.nodes import TARGET
+from poslab.config.schema import APART
 from poslab.config.schemes import parse_task
 from poslab.config.trust import require_trusted
 from poslab.data.corpus import WHOLE, Corpus, Split, load_corpus, reading
@@ -147,7 +148,8 @@ def evaluate_checkpoint(
     if last is not None and last > context:
         raise SettingError("last", last, f"must be at most {context}, the training length")
     lengths, memories = lengths or default_lengths(context), memory_lengths_of(model, memory_lengths)
-    evaluation = evaluate(model, text.tokens, lengths, stride, last, memories, text.ends, most_tokens)
+    apart = checkpoint.config["data"].get("documents") == APART
+    evaluation = evaluate(model, text.tokens, lengths, stride, last, memories, text.ends, most_tokens, apart)
     return replace(evaluation, settings=checkpoint.settings, trained_with=checkpoint.trained_with)
 
 

@@ -41,9 +41,11 @@ class SlidingLosses(NamedTuple):
     windows: int  # that do
 
 
-def window_losses(model: GPT, numbers: Tensor, inputs: Tensor, targets: Tensor) -> WindowLosses:
-    """Return the losses of a batch of `CoveringWindows` side by side: numbers (B,), inputs and targets (B, T)."""
-    return by_window(numbers, _losses(model, inputs, targets), targets)
+def window_losses(
+    model: GPT, numbers: Tensor, inputs: Tensor, targets: Tensor, documents: Tensor | None = None
+) -> WindowLosses:
+    """Return the losses of a batch of `CoveringWindows` side by side: numbers (B,), and all others (B, T)."""
+    return by_window(numbers, _losses(model, inputs, targets, documents), targets)
 
 
 def by_window(numbers: Tensor, losses: Tensor, targets: Tensor) -> WindowLosses:
@@ -59,48 +61,71 @@ def mean_loss(losses: Mapping[int, Sequence[Any]]) -> float:
 
 
 @torch.no_grad()
-def sliding_losses(model: GPT, tokens: Tensor, length: int, stride: int, every: int = 1) -> SlidingLosses:
-    """Return losses of the tokens after the first, in every `every`-th stretch; stride = length: without overlap."""
+def sliding_losses(
+    model: GPT, tokens: Tensor, length: int, stride: int, every: int = 1, ends: Tensor | None = None
+) -> SlidingLosses:
+    """Return losses of the tokens after the first, in every `every`-th stretch; stride = length: without overlap.
+
+    ends: of documents that don't see each other, and whose first tokens don't count; None: the text is one.
+    """
     new_losses, by_position, full_windows = [], torch.zeros(length, dtype=torch.float64), 0
-    windows, place, period = CoveringWindows(tokens, length, stride), torch.arange(length), STRETCH * every
+    windows, place, period = CoveringWindows(tokens, length, stride, ends), torch.arange(length), STRETCH * every
+    counts = torch.zeros(length, dtype=torch.float64)
     starts = range(0, len(windows) * stride, stride)
     new = ((start and start + length - stride, min(start + length, len(tokens) - 1) - 1) for start in starts)  # targets
     read = [n for n, (first, last) in enumerate(new) if first % period < STRETCH or first // period < last // period]
     # With a generator of its own, or it would draw from the global one.
     batches = DataLoader(Subset(windows, read), max(1, BATCH_TOKENS // length), generator=torch.Generator())
-    for numbers, inputs, targets in progress(batches, f"windows of {length:,}"):
-        losses, counted = _losses(model, inputs, targets), targets != IGNORED
+    for numbers, inputs, targets, *documents in progress(batches, f"windows of {length:,}"):
+        losses, counted = _losses(model, inputs, targets, *documents), targets != IGNORED
         is_new = (numbers[:, None] == 0) | (place >= length - stride)
         of_stretch = (numbers[:, None] * stride + place) % period < STRETCH
         new_losses.append(losses[counted & is_new & of_stretch])
-        full = counted.all(1)
+        full = numbers * stride + length < len(tokens)
         by_position += losses[full].sum(0, dtype=torch.float64)
+        counts += counted[full].sum(0)
         full_windows += int(full.sum())
-    return SlidingLosses(torch.cat(new_losses), by_position / full_windows, full_windows)
+    return SlidingLosses(torch.cat(new_losses), by_position / counts, full_windows)
 
 
 @torch.no_grad()
-def last_losses(model: GPT, tokens: Tensor, length: int, last: int, most_tokens: int | None = None) -> Tensor | None:
+def last_losses(
+    model: GPT,
+    tokens: Tensor,
+    length: int,
+    last: int,
+    most_tokens: int | None = None,
+    ends: Tensor | None = None,
+) -> Tensor | None:
     """Return the losses of the last tokens of windows of a length, (windows, last), nats; None where it is below `last`
-    or beyond the reach. The targets are the same for all lengths: windows of the whole reach would overlap by half."""
+    or beyond the reach. The targets are the same for all lengths: windows of the whole reach would overlap by half.
+
+    ends: as in `sliding_losses`; the result is then (n,), of the tokens that count.
+    """
     reach = last_reach(model.shape.context_length, len(tokens) - 1)
     if not last <= length <= reach:
         return None
     ends = torch.tensor(window_ends(model.shape.context_length, len(tokens) - 1, last, most_tokens))
     losses = []
     for some in progress(ends.split(max(1, BATCH_TOKENS // length)), f"windows of {length:,}, their ends"):
-        windows = tokens[some[:, None] + torch.arange(-length, 1)].to(torch.int64)  # (B, length + 1)
-        losses.append(_losses(model, windows[:, :-1], windows[:, -last:]))
+        indices = some[:, None] + torch.arange(-length, 1)
+        windows = tokens[indices].to(torch.int64)  # (B, length + 1)
+        if ends is None:
+            losses.append(_losses(model, windows[:, :-1], windows[:, -last:]))
+            continue
+        numbers = torch.searchsorted(ends, indices, right=True)
+        same = (numbers[:, 1:] == numbers[:, :-1])[:, -last:]
+        losses.append(_losses(model, windows[:, :-1], windows[:, -last:], numbers[:, :-1])[same])
     return torch.cat(losses)
 
 
-def _losses(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
+def _losses(model: GPT, inputs: Tensor, targets: Tensor, documents: Tensor | None = None) -> Tensor:
     """Return the losses (B, K) of inputs (B, T) and targets of their last positions (B, K), on the CPU, 0 where
-    ignored; the logits (B K, V) never exist all at once."""
+    ignored; the logits (B K, V) never exist all at once. documents: (B, T) numbers."""
     inputs, of_draws = inputs.to(model.token_embedding.weight.device), []
     for draw in model.draws:
         with model.drawing(draw):
-            hidden = model.read(inputs)
+            hidden = model.read(inputs, documents=documents)
         of_draws.append(head_losses(model, hidden[:, -targets.shape[1] :], targets))
     return torch.stack(of_draws).mean(0)
 

@@ -34,12 +34,15 @@ _IN_CACHE = 2**19
 _COLUMNS = 2**13  # of the logits, by which a product in 16 bits takes two thirds of the time
 
 
-def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor, positions: Tensor | None = None) -> Tensor:
-    """Return the mean cross-entropy in nats; tokens, targets and positions (B, T). Targets of -100 don't count."""
+def language_model_loss(
+    model: GPT, tokens: Tensor, targets: Tensor, positions: Tensor | None = None, documents: Tensor | None = None
+) -> Tensor:
+    """Return the mean cross-entropy in nats; tokens, targets, positions and documents (B, T). Targets of -100 don't
+    count."""
     head = model.head_weight
     if targets.device.type == "cpu" and (target_mask := targets != IGNORED).any():  # a GPU would be waited for
-        return mean_loss(model.hidden_at(target_mask, tokens, positions), head, targets[target_mask])
-    return mean_loss(model.hidden(tokens, positions=positions).flatten(0, 1), head, targets.flatten())
+        return mean_loss(model.hidden_at(target_mask, tokens, positions, documents), head, targets[target_mask])
+    return mean_loss(model.hidden(tokens, None, positions, documents).flatten(0, 1), head, targets.flatten())
 
 
 def mean_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:

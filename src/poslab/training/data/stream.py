@@ -39,11 +39,11 @@ class StreamDataModule(TextDataModule):
         self.memory: Memory | None = None  # of this process's rows, after the last step
 
     def loss(self, model: GPT, batch: Any) -> Tensor:
-        tokens, targets, read = batch
+        tokens, targets, read, *documents = batch
         if not isinstance(model, MemoryGPT):
-            return super().loss(model, (tokens, targets))
+            return super().loss(model, (tokens, targets, *documents))
         before = model.empty_memory(len(tokens)) if self.memory is None else self.memory.to(tokens.device)
-        loss, self.memory = loss_in_segments(model, tokens, targets, before.restarted(read))
+        loss, self.memory = loss_in_segments(model, tokens, targets, before.restarted(read), *documents)
         return loss
 
     def callbacks(self) -> list[Callback]:
@@ -97,15 +97,19 @@ class SegmentedTask(TaskDataModule):
 
 
 def loss_in_segments(
-    model: MemoryGPT, tokens: Tensor, targets: Tensor, memory: Memory | None = None
+    model: MemoryGPT,
+    tokens: Tensor,
+    targets: Tensor,
+    memory: Memory | None = None,
+    documents: Tensor | None = None,
 ) -> tuple[Tensor, Memory]:
     """Return the mean cross-entropy of texts that are read in segments, tokens and targets (B, N), after the memory of
-    those before; and the memory after them."""
+    those before; and the memory after them. documents: (B, N) numbers."""
     target_mask = targets != IGNORED
     if targets.device.type == "cpu" and target_mask.any() and not target_mask.all():
-        hidden, memory = model.hidden_in_segments(tokens, memory, target_mask)  # (n, D)
+        hidden, memory = model.hidden_in_segments(tokens, memory, target_mask, documents)  # (n, D)
         return mean_loss(hidden, model.head_weight, targets[target_mask]), memory
-    hidden, memory = model.hidden_in_segments(tokens, memory)
+    hidden, memory = model.hidden_in_segments(tokens, memory, documents=documents)
     return mean_loss(hidden.flatten(0, 1), model.head_weight, targets.flatten()), memory
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Sampler, SequentialSampler, Subset
 
-from poslab.config.schema import DataConfig
+from poslab.config.schema import APART, DataConfig
 from poslab.config.train import TrainConfig
 from poslab.data.baselines import untrained_losses
 from poslab.data.corpus import corpus_of
@@ -51,8 +51,15 @@ class TextDataModule(DataModule):
             self.tokens["test"] = len(self.corpus.test)
         self._check_length()
         stride = self.text.stride or self.context_length
-        self.train_windows = SlidingWindowDataset(self.corpus.train, self.context_length, stride)
-        self.validation_windows = CoveringWindows(self.corpus.validation, self.context_length, self.context_length)
+        self.apart = self.text.documents == APART
+        ends: Any = self.corpus.ends if self.apart else {}  # of documents that don't see each other
+        if self.apart and not self.corpus.documents:
+            problem = f"{self.name} is one document; data.document_separator says what stands between several"
+            raise SettingError("data.documents", APART, problem)
+        self.train_windows = SlidingWindowDataset(self.corpus.train, self.context_length, stride, ends.get("train"))
+        self.validation_windows = CoveringWindows(
+            self.corpus.validation, self.context_length, self.context_length, ends.get("validation")
+        )
         self.order = Shuffled(len(self.train_windows), config.settings.seed)
         self.measures = [loss_metric(self.vocabulary.size)]
         prompt = config.sample.prompt
@@ -108,7 +115,8 @@ class TextDataModule(DataModule):
         }
 
     def loss(self, model: GPT, batch: Any) -> Tensor:
-        return language_model_loss(model, *batch)
+        tokens, targets, *documents = batch
+        return language_model_loss(model, tokens, targets, None, *documents)
 
     def validation_sums(self, model: GPT, batch: Any) -> Tensor:
         return torch.tensor(list(window_losses(model, *batch).values()), dtype=torch.float64).sum(0)
@@ -162,6 +170,6 @@ class TextDataModule(DataModule):
         if len(self.corpus.test):
             model = load_checkpoint(folder, named=self.config.classes).model
             ends = self.corpus.ends.get("test")
-            losses = consecutive_token_losses(model, self.corpus.test, self.context_length, ends)
+            losses = consecutive_token_losses(model, self.corpus.test, self.context_length, ends, self.apart)
             results["test_loss"] = float(losses.mean(dtype=torch.float64))
         return results
