@@ -1,6 +1,7 @@
 """Groups of settings, by their names on the command line, and the role of each setting."""
 
 from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Any
 
 from poslab.config.fields import Role, roles
@@ -38,6 +39,7 @@ _ROLES_OF_FIELDS = {
 }  # fmt: skip
 
 
+@cache
 def role_of(setting: str) -> Role:
     """Return the role of a setting by its name on the command line; within a group it may be that of the group."""
     if setting.startswith("pos."):

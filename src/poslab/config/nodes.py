@@ -28,6 +28,11 @@ TRAINING_OF_SCHEME = {"optim.position_learning_rate_factor": 1.0, "model.memory_
 
 def schemes() -> dict[str, dict[str, Any]]:
     """Return the options of configs/pos by name, each as a node."""
+    return copy.deepcopy(_schemes())
+
+
+@cache
+def _schemes() -> dict[str, dict[str, Any]]:
     nodes = {yaml.stem: OmegaConf.load(yaml) for yaml in sorted(CONFIGS.glob("pos/*.yaml"))}
     return {name: OmegaConf.to_container(node) for name, node in nodes.items()}  # type: ignore[misc]
 
