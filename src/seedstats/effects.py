@@ -35,8 +35,8 @@ class Factor:
 
     def told(self, level: Level) -> str:
         """Return the level as typed, "max_distance=4"."""
-        typed = [f"{name}={value}" for name, value in zip(self.names, level, strict=True) if value]
-        return " ".join(typed) or f"no {self}"
+        settings = [f"{name}={value}" for name, value in zip(self.names, level, strict=True) if value]
+        return " ".join(settings) or f"no {self}"
 
     def __str__(self) -> str:
         return " and ".join(self.names)

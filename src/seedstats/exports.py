@@ -156,8 +156,8 @@ def _chosen(file: Path, table: pd.DataFrame, columns: Mapping[str, str]) -> pd.D
     state = next((name for name in _STATES if name in table), None)  # a run that crashed keeps what it logged last
     if state == "status" and "status" not in columns and "run_id" in table:
         table, state = table.rename(columns={"status": "State"}), "State"  # of MLflow, whose words are others
-    given = (columns.get("value", "value"), columns.get("settings", ""))
-    values, settings = ([of] if of in table else [*filter(None, map(str.strip, of.split(",")))] for of in given)
+    wanted = (columns.get("value", "value"), columns.get("settings", ""))
+    values, settings = ([of] if of in table else [*filter(None, map(str.strip, of.split(",")))] for of in wanted)
     usual = {role: role for role in _ROLES} | {"name": _name_in(table)} | {**columns}
     roles = {role: usual[role] for role in _ROLES if role in ("name", "seed", *columns, *table)}
     for name in (*roles.values(), *values, *settings):

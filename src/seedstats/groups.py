@@ -54,9 +54,9 @@ class Group:
     def is_named(self, text: str) -> bool:
         """Return whether a text means this group: its name, and some of its settings as typed, "NAME scale=32"."""
         name, settings = text[: len(self.name)], text[len(self.name) :]  # names may have spaces
-        given = dict(setting.partition("=")[::2] for setting in settings.split())
+        wanted = dict(setting.partition("=")[::2] for setting in settings.split())
         own = self.settings
-        fits = all(key in own and _same(value, own[key]) for key, value in given.items())
+        fits = all(key in own and _same(value, own[key]) for key, value in wanted.items())
         return (name == self.name and settings[:1] in ("", " ") and fits) or text == self.label
 
     @property

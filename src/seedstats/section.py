@@ -135,7 +135,7 @@ class Section:
             foot.append({"n": f"0 ({parts})" if parts else "0", metric.title: "n/a"} | {"": name})
         for name, value in sorted(one.references.items(), key=lambda item: metric.sign * item[1]):
             foot.append({"": f"({name})", metric.title: metric.text(value)})
-        groups = [("each by itself", len(alone)), (f"difference from {one.baseline}", len(compared))]
+        headings = [("each by itself", len(alone)), (f"difference from {one.baseline}", len(compared))]
         on_terminal = {"", "n", "failed", "median", metric.title, _ALONE, *compared}
         return Table(
             "Results",
@@ -146,7 +146,7 @@ class Section:
             sortable=True,
             sorted_by=(heads.index(metric.title), "descending" if metric.higher_is_better else "ascending"),
             narrow=[place for place, head in enumerate(heads) if head in on_terminal],
-            groups=groups + ([("further", len(further))] if further else []),
+            headings=headings + ([("further", len(further))] if further else []),
         )
 
     @property

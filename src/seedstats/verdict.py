@@ -105,13 +105,13 @@ class Verdict(TestedClaim):
     @property
     def published_row(self) -> list[str]:
         """Return the row of the table in `published`."""
-        given, here, ours = self.claim, self.here, ["", "", "0"]
+        claim, here, ours = self.claim, self.here, ["", "", "0"]
         if here:
             ends = " to ".join(fixed(end, 4) for end in here.interval or ())
             ours = [fixed(here.mean, 4), ends or ("seeds are alike" if here.n > 1 else ""), str(here.n)]
-        margin = {SHOWN: f" within {given.within}", OPPOSITE: f" by more than {given.within}"}.get(self.result, "")
+        margin = {SHOWN: f" within {claim.within}", OPPOSITE: f" by more than {claim.within}"}.get(self.result, "")
         remarks = "; ".join(self.remarks)
-        return [f"{given.name} {given.where}", f"{fmean(given.values):.4g}", *ours, self.said + margin, remarks]
+        return [f"{claim.name} {claim.where}", f"{fmean(claim.values):.4g}", *ours, self.said + margin, remarks]
 
     def _outlook(self) -> str:
         part = self.weakest

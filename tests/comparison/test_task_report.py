@@ -81,7 +81,7 @@ def test_matrix_has_means_and_shades_from_chance_to_all(copy_runs: Path) -> None
     tasks = [TaskRuns(name, {"shaw": read_runs([str(copy_runs / name)])[0]}) for name in ("copy", "sort")]
     tasks[0] = task_in(copy_runs / "copy")
     (matrix,) = matrices(tasks)
-    assert matrix.groups == [("copy", 2), ("sort", 2)]
+    assert matrix.headings == [("copy", 2), ("sort", 2)]
     assert matrix.columns == ["", *["1× (10)", "2× (20)"] * 2]
     shades = [[(cell.text, cell.shade) if isinstance(cell, Cell) else cell for cell in row] for row in matrix.rows]
     assert shades == [
@@ -102,7 +102,7 @@ def test_many_tasks_make_several_tables(tmp_path: Path) -> None:
     write_task_run(tmp_path, "shaw", 1, {10: 0.5})
     runs = task_in(tmp_path).runs
     first, second = matrices([TaskRuns(str(n), runs) for n in range(8)])
-    assert (len(first.groups), len(second.groups)) == (6, 2)
+    assert (len(first.headings), len(second.groups)) == (6, 2)
     assert (bool(first.title), bool(second.title), bool(first.note), bool(second.note)) == (True, False, False, True)
 
 

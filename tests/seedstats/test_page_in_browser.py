@@ -27,7 +27,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     groups = [(f"task {n}", 3) for n in range(6)]
     shades = [[name, *(Cell(f"{n / 18:.2f}", name, shade=n % 11) for n in range(18))] for name in ("fire", "alibi")]
     heads = [f"{n}× ({n}0)" for _ in groups for n in (1, 2, 3)]
-    matrix = Table("Tasks", ["scheme", *heads], shades, "Means.", anchor="matrix", sortable=True, groups=groups)
+    matrix = Table("Tasks", ["scheme", *heads], shades, "Means.", anchor="matrix", sortable=True, headings=groups)
     section = Heading("Part", [Text("Of a section.")], folded=True)
     write_report(folder, "Page", [losses, matrix, section, Details("folded", [Text("Hidden.")])])
     return folder / "report.html"

@@ -154,7 +154,7 @@ def test_a_table_marks_its_cells_rows_and_columns() -> None:
 
 
 def test_columns_in_groups() -> None:
-    table = one_table(columns=["", "10", "20", "10"], rows=[["t5", "1", "2", "3"]], groups=[("copy", 2), ("sort", 1)])
+    table = one_table(columns=["", "10", "20", "10"], rows=[["t5", "1", "2", "3"]], headings=[("copy", 2), ("sort", 1)])
     spans = [attributes.get("colspan") for tag, attributes in tags_of(table).tags if tag == "th"]
     assert spans == [None, "2", "1", None, None, None, None]
     assert "|  | copy 10 | copy 20 | sort 10 |" in markdown.page("", [table])

@@ -20,10 +20,10 @@ def command_of(runs: Sequence[Run]) -> str:
     No single command repeats runs that were extended.
     """
     recorded = [run.config.get("overrides") for run in runs]
-    typed = next((overrides for overrides in recorded if isinstance(overrides, list)), None)
-    if typed is None or any(run.config.get("extended") for run in runs):
+    words = next((overrides for overrides in recorded if isinstance(overrides, list)), None)
+    if words is None or any(run.config.get("extended") for run in runs):
         return NOT_RECORDED
-    names = {str(override): str(override).lstrip("+~").partition("=")[0] for override in typed}
+    names = {str(override): str(override).lstrip("+~").partition("=")[0] for override in words}
     settings = [override for override, name in names.items() if role_of(name) not in NOT_REPEATED | {Role.SEED}]
     many = ["-m"] if len(runs) > 1 else []
     seeds = ",".join(str(run.seed) for run in runs)

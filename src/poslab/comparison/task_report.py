@@ -40,8 +40,8 @@ def _matrix(tasks: Sequence[TaskRuns], labels: Sequence[str]) -> Table:
     each = [(task, n) for task in tasks for n in task.shown_lengths]
     columns = ["", *(f"{task.multiple(n)} ({n})" for task, n in each)]
     rows: list[Row] = [[label, *(_cell(task, label, n) for task, n in each)] for label in labels]
-    groups = [(task.name, len(task.shown_lengths)) for task in tasks]
-    return Table("", columns, rows, sortable=True, groups=groups)
+    headings = [(task.name, len(task.shown_lengths)) for task in tasks]
+    return Table("", columns, rows, sortable=True, headings=headings)
 
 
 def _cell(task: TaskRuns, label: str, length: int) -> str | Cell:

@@ -65,7 +65,7 @@ class Table:
     words in a font of fixed width, of which marked ones are errors. words: the columns whose cells are set as text, to
     the left and in several lines. hint: a note on colours and tooltips, in html only.
     highlight: first cell of the row that stands out. foot: rows that are not sorted. sorted_by: the column by which
-    the rows are sorted, and how. narrow: the columns that fit on a terminal; none: all. groups: heads above the
+    the rows are sorted, and how. narrow: the columns that fit on a terminal; none: all. headings: above the
     columns after the first, each with the number of columns below it. folded: as of a Heading.
     """
 
@@ -81,7 +81,7 @@ class Table:
     sortable: bool = False
     sorted_by: tuple[int, Literal["ascending", "descending"]] | None = None
     narrow: Sequence[int] = ()
-    groups: Sequence[tuple[str, int]] = ()
+    headings: Sequence[tuple[str, int]] = ()
     words: Sequence[int] = ()
     folded: bool = False
 

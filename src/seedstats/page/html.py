@@ -84,10 +84,10 @@ def _linked(text: str, anchor: str) -> Markup:
 def _table(table: Table, level: int) -> Markup:
     title = _element(f"h{level}", table.title) if table.title else Markup("")
     heads, spans = [], list[Markup]()
-    if table.groups:
-        above = [_element("th", name, scope="colgroup", colspan=count) for name, count in table.groups]
+    if table.headings:
+        above = [_element("th", name, scope="colgroup", colspan=count) for name, count in table.headings]
         heads.append(_element("tr", _element("th"), *above))
-        spans = [_element("colgroup", span=count) for count in (1, *(count for _, count in table.groups))]
+        spans = [_element("colgroup", span=count) for count in (1, *(count for _, count in table.headings))]
     column, order = table.sorted_by or (None, "")
     columns = (
         _cell(cell, "th", n in table.words, scope="col", aria_sort=order if n == column else "")

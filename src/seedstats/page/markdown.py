@@ -73,7 +73,7 @@ def _heading(title: str, level: int) -> str:
 
 
 def _table(table: Table) -> str:
-    groups = chain.from_iterable(repeat(f"{name} ", count) for name, count in table.groups)
+    groups = chain.from_iterable(repeat(f"{name} ", count) for name, count in table.headings)
     names = [_cell(cell) for cell in table.columns]
     heads = zip_longest(names[1:], groups, fillvalue="")
     told_apart = len({*names}) == len(names)
