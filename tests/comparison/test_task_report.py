@@ -102,7 +102,7 @@ def test_many_tasks_make_several_tables(tmp_path: Path) -> None:
     write_task_run(tmp_path, "shaw", 1, {10: 0.5})
     runs = task_in(tmp_path).runs
     first, second = matrices([TaskRuns(str(n), runs) for n in range(8)])
-    assert (len(first.headings), len(second.groups)) == (6, 2)
+    assert (len(first.headings), len(second.headings)) == (6, 2)
     assert (bool(first.title), bool(second.title), bool(first.note), bool(second.note)) == (True, False, False, True)
 
 
