@@ -6,6 +6,7 @@ from pathlib import Path
 
 from benchmarks.attention import measure_attention
 from benchmarks.bfloat16 import measure_bfloat16
+from benchmarks.compare import measure_compare
 from benchmarks.generate import measure_generation
 from benchmarks.profile import measure_profile
 from benchmarks.report import Table, write
@@ -27,6 +28,7 @@ MEASURES: dict[str, tuple[Callable[[BenchmarkConfig, int], list[Table]], int]] =
     "small": (measure_small, 5),
     "generate": (measure_generation, 2),
     "startup": (measure_startup, 5),
+    "compare": (measure_compare, 1),
 }
 
 

@@ -6,7 +6,7 @@ from poslab.config.fields import Limited, setting
 from poslab.config.nodes import schemes
 from poslab.errors import SettingError
 
-GROUPS = ("attention", "bfloat16", "step", "gpt2", "profile", "small", "generate", "startup")
+GROUPS = ("attention", "bfloat16", "step", "gpt2", "profile", "small", "generate", "startup", "compare")
 ON_CUDA = ("attention", "bfloat16", "step", "gpt2")
 LIBRARIES = ("torch", "transformers", "x-transformers")
 SCHEMES = tuple(schemes())
@@ -32,6 +32,7 @@ class BenchmarkConfig(Limited):
     device: str = setting("cpu", choices=("cpu", "cuda"), help=f"cuda: for the groups {', '.join(ON_CUDA)}")
     tuned: bool = setting(False, help="of training steps, leaves out the rivals that don't train as poslab does")
     new_tokens: int = setting(1000, least=1, most=1000, help="that a text gets in the group generate")
+    runs: int = setting(10_000, least=10, help="folders in the group compare")
     rounds: int | None = setting(
         None, least=1, help="how often each entrant of a group is measured; null: as often as its group needs"
     )

@@ -2,12 +2,14 @@
 
 import importlib
 import logging
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytorch_lightning.callbacks
 import torch
 import yaml
 from common import SMOKE, RunScript, compose_config
@@ -90,6 +92,49 @@ def test_what_is_refused_by_its_name(typed: str, problem: str) -> None:
     with pytest.raises(SettingError) as refusal:
         compose_config(*typed.split())
     assert problem in str(refusal.value)
+
+
+# Lightning's callbacks with the settings that they need, and what is named where one can't work here.
+OF_LIGHTNING = dict.fromkeys(pytorch_lightning.callbacks.__all__, ((), "")) | {
+    "BackboneFinetuning": ((), "init_from"),
+    "BaseFinetuning": ((), "init_from"),
+    "BatchSizeFinder": ((), "data.batch_size"),
+    "EarlyStopping": (("callbacks.a.monitor=val/loss",), ""),
+    "GradientAccumulationScheduler": (("callbacks.a.scheduling={0:1,1:2}",), ""),
+    "LambdaCallback": ((), "callbacks.NAME._target_"),
+    "LearningRateFinder": ((), "optim.learning_rate"),
+    "ModelPruning": (("callbacks.a.pruning_fn=l1_unstructured",), "model.embed_dim"),
+    "OnExceptionCheckpoint": (("callbacks.a.dirpath=kept",), ""),
+    "StochasticWeightAveraging": (("callbacks.a.swa_lrs=0.01",), ""),
+    "ThroughputMonitor": (("callbacks.a.batch_size_fn=len",), "train/tokens_per_s"),
+    **dict.fromkeys(("ProgressBar", "RichProgressBar", "TQDMProgressBar"), ((), "trainer.log_every_n_steps")),
+}
+
+
+@pytest.mark.parametrize("name", [name for name, (_, instead) in OF_LIGHTNING.items() if instead])
+def test_callbacks_of_lightning_that_can_not_work_here_say_what_does(name: str, tmp_path: Path) -> None:
+    given, instead = OF_LIGHTNING[name]
+    target = f"callbacks.a._target_=pytorch_lightning.callbacks.{name}"
+    with pytest.raises(SettingError, match=re.escape(instead)) as refusal:
+        train(compose_config(*TINY, target, *given, f"run_dir={tmp_path / 'run'}"))
+    assert refusal.value.option == "callbacks.a"
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, (_, instead) in OF_LIGHTNING.items() if not instead])
+def test_all_other_callbacks_of_lightning_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    target = f"callbacks.a._target_=pytorch_lightning.callbacks.{name}"
+    assert train(compose_config(*TINY, target, *OF_LIGHTNING[name][0], f"run_dir={tmp_path / 'run'}")).steps >= 8
+
+
+def test_a_callback_that_watches_nothing_of_the_run_ends_it_with_one_line(tmp_path: Path) -> None:
+    target = "callbacks.a._target_=pytorch_lightning.callbacks.EarlyStopping"
+    with pytest.raises(UserError, match="val/loss") as refusal:
+        train(compose_config(*TINY, target, "callbacks.a.monitor=nothing", f"run_dir={tmp_path / 'run'}"))
+    assert "\n" not in str(refusal.value)
 
 
 STOPS = "callbacks.a._target_=pytorch_lightning.callbacks.EarlyStopping callbacks.a.monitor=val/loss"

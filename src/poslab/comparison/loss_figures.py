@@ -72,7 +72,8 @@ def loss_panels(
     empty = [
         f"{label} seed {seed}" for label, of in by_seed.items() for seed, curve in of.items() if not curve.validation
     ]
-    return panels, [f"no loss curve of {', '.join(empty)}"] if empty else []
+    listed = ", ".join(empty[:5]) + (f" and {len(empty) - 5:,} more" if len(empty) > 5 else "")
+    return panels, [f"no loss curve of {listed}"] if empty else []
 
 
 def curves_figure(

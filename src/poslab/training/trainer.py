@@ -4,18 +4,31 @@ import logging
 import os
 import re
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
+import pytorch_lightning.callbacks
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.callbacks import EarlyStopping
+from pytorch_lightning.callbacks import (
+    BaseFinetuning,
+    BatchSizeFinder,
+    EarlyStopping,
+    LambdaCallback,
+    LearningRateFinder,
+    ModelPruning,
+    ProgressBar,
+    ThroughputMonitor,
+)
 from pytorch_lightning.strategies import StrategyRegistry
 
+from poslab.config.fields import imported
 from poslab.config.nodes import TARGET
 from poslab.config.parts import Node, part, takes
 from poslab.config.schema import Settings, TrainerConfig
@@ -25,7 +38,8 @@ from poslab.metric import LOSS
 from poslab.processes import launched, launcher_plugins
 from poslab.runs.folder import RunFolder
 from poslab.signals import StopRequest
-from poslab.training.console import LineAMinute, ProgressBar, ValidationLines
+from poslab.training.console import LineAMinute, ValidationLines
+from poslab.training.console import ProgressBar as OwnProgressBar
 from poslab.training.data import DataModule
 from poslab.training.figures import ProbeFigures, TrainingFigures
 from poslab.training.loggers import HyperParameters, Pictures, SampleText, make_loggers
@@ -46,7 +60,7 @@ def make_trainer(
     callbacks = _callbacks(config, data, folder, stop, brought)
     if on_terminal:
         # Ahead of those that print, which it lets through; to read the loss waits for a GPU.
-        callbacks.insert(0, ProgressBar(refresh_rate=config.trainer.log_every_n_steps))
+        callbacks.insert(0, OwnProgressBar(refresh_rate=config.trainer.log_every_n_steps))
     else:
         callbacks.append(LineAMinute())
     own: dict[str, Any] = {"max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
@@ -69,11 +83,29 @@ def make_trainer(
 
 @contextmanager
 def refusals_in_one_line() -> Iterator[None]:
-    """Raise UserError where Lightning refuses what a user has brought, such as a callback."""
+    """Raise UserError where Lightning, or one of its callbacks, refuses what a user has brought."""
     try:
         yield
     except MisconfigurationException as error:
         raise UserError(" ".join(str(error).split())) from error
+    except (RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:
+        raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+        if isinstance(error, UserError) or Path(raised_in).parent != _CALLBACKS:
+            raise
+        raise UserError(f"callbacks: {Path(raised_in).stem}: {' '.join(str(error).split())}") from error
+
+
+_CALLBACKS = Path(pytorch_lightning.callbacks.__file__).parent
+# Lightning's callbacks that can't work here, each with what does the same.
+_REFUSED: dict[type[Callback], str] = {
+    BatchSizeFinder: "a batch's size decides the result: data.batch_size sets it",
+    LearningRateFinder: "a sweep finds the learning rate, as in -m optim.learning_rate=1e-4,3e-4,1e-3",
+    BaseFinetuning: "nothing of the model is frozen: init_from=RUN begins with trained weights",
+    ModelPruning: "a pruned parameter is none that optimizers and checkpoints here know: a smaller model.embed_dim is",
+    ThroughputMonitor: "it takes functions, which no setting can give: train/tokens_per_s is logged anyway",
+    LambdaCallback: "it takes functions, which no setting can give: callbacks.NAME._target_=my_file.Mine has them",
+    ProgressBar: "the run has a bar or lines of its own: trainer.log_every_n_steps sets how often the bar is refreshed",
+}
 
 
 def make_callbacks(nodes: Mapping[str, Node], settings: Settings) -> list[Callback]:
@@ -82,6 +114,12 @@ def make_callbacks(nodes: Mapping[str, Node], settings: Settings) -> list[Callba
     own = {callback.state_key: callback for callback in _early_stopping(settings)}
     callbacks: dict[str, Callback] = {**own}
     for name, node in nodes.items():
+        kind = imported(node[TARGET], f"callbacks.{name}")
+        for of_lightning, instead in _REFUSED.items():
+            # A class that a user has derived from one of these may well work, but as a second bar.
+            surely = str(kind.__module__).startswith("pytorch_lightning.") or of_lightning is ProgressBar
+            if isinstance(kind, type) and issubclass(kind, of_lightning) and surely:
+                raise SettingError(f"callbacks.{name}", node[TARGET], f"can't work here; {instead}")
         made = part(node, f"callbacks.{name}")()
         saves = type(made).state_dict is not Callback.state_dict
         if saves and made.state_key in callbacks:  # which Lightning would refuse, once there is a folder
