@@ -94,7 +94,7 @@ def test_ends_of_documents_in_every_part(encoding: str, documents: Path, tmp_pat
 def test_ends_of_documents_in_a_whole_text(shares: tuple[float, float], documents: Path, tmp_path: Path) -> None:
     """Between two parts no end-of-text token stands."""
     corpus = load_corpus(str(documents), load_tokenizer("gpt2"), tmp_path, split=Split(*shares))
-    data = {"validation_share": shares[0], "test_share": shares[1], "column": "text"}
+    data = {"path": str(documents), "validation_share": shares[0], "test_share": shares[1], "column": "text"}
     data |= dict.fromkeys(("name", "split", "dtype", "document_separator"))
     known = {"vocabulary": corpus.vocabulary, "config": {"data": data}, "data_sha256": corpus.sha256}
     text = other_text(cast(Any, SimpleNamespace(**known)), str(documents))
