@@ -30,22 +30,27 @@ class BandTile:
     """
 
     def __init__(self, storage: Tensor, heads: int, block: QueryBlock, near: NearTables, causal: bool) -> None:
-        # Near row c has distance highest - 1 - c: the block's first query meets it at key first_key + c.
-        first_key = block.position - near.highest + 1
-        start = max(0, 1 - block.queries - first_key)
-        stop = max(start, min(near.count, block.keys - first_key))
-        width = stop - start
-        # The view is a parallelogram: where it sticks out of the scores, there must be room.
-        left = max(0, -(first_key + start)) if width else 0
-        left += -left % ALIGNED
-        right = max(0, first_key + stop + block.queries - 1 - block.keys) if width else 0
-        length = left + block.keys + right
-        padded = storage[: heads * block.queries * length].view(heads, block.queries, length)
-        self.scores = padded[..., left : left + block.keys]
-        self._room = [side for side in (padded[..., :left], padded[..., left + block.keys :]) if side.numel()]
-        begin = left + first_key + start if width else 0  # in the first row, and one further right in each next one
-        self._band = padded.as_strided((heads, block.queries, width), (padded.stride(0), length + 1, 1), begin)
-        self._first = first_key + start  # the key at which the first query meets the band
+        # Near row c has distance highest - 1 - c: the block's first query meets it at key key_of_row_0 + c, and each
+        # next query one key further on. Those rows are the band's that any query of the block meets at a key.
+        key_of_row_0 = block.position - near.highest + 1
+        first_row = max(0, 1 - block.queries - key_of_row_0)
+        end_row = max(first_row, min(near.count, block.keys - key_of_row_0))
+        width = end_row - first_row
+
+        # The band is a parallelogram: where it sticks out of the scores, there must be room beside them.
+        room_left = max(0, -(key_of_row_0 + first_row)) if width else 0
+        room_left += -room_left % ALIGNED
+        room_right = max(0, key_of_row_0 + end_row + block.queries - 1 - block.keys) if width else 0
+        row_length = room_left + block.keys + room_right
+        padded = storage[: heads * block.queries * row_length].view(heads, block.queries, row_length)
+        self.scores = padded[..., room_left : room_left + block.keys]
+        self._room = [x for x in (padded[..., :room_left], padded[..., room_left + block.keys :]) if x.numel()]
+
+        # A view of its rows, of which each begins one number further right than that of the query before.
+        self._first = key_of_row_0 + first_row  # the key at which the first query meets the band
+        begin = room_left + self._first if width else 0
+        self._band = padded.as_strided((heads, block.queries, width), (padded.stride(0), row_length + 1, 1), begin)
+
         # Keys at distances below `lowest` share the last near row; the block's first query has them from here on.
         first_below = block.position - near.lowest + 1
         self._below = None
@@ -53,8 +58,8 @@ class BandTile:
             self._keys_below = slice(max(0, first_below), block.keys)
             self._below = self.scores[..., self._keys_below]
             self._diagonal = min(0, first_below)
-            start, stop = min(start, near.count - 1), near.count
-        self.rows = slice(start, stop)
+            first_row, end_row = min(first_row, near.count - 1), near.count
+        self.rows = slice(first_row, end_row)
 
     def add_bias(self, near: NearTables, largest: Tensor, far: bool) -> None:
         """Add to each score its pair's bias less `largest` (N, m or 1, 1), in powers of two.

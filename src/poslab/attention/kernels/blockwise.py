@@ -69,10 +69,6 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *,
     return out.unflatten(0, shape).to(v.dtype)
 
 
-# Indices of the arguments of `_Blockwise.forward`; the first of its tables is the bias.
-_KEY_BIAS, _BIAS = 3, 7
-
-
 class _Blockwise(torch.autograd.Function):
     """Attention of q (N, Tq, Dh), already scaled, over k and v (N, Tk, Dh); the tables are those of `NearTables`."""
 
@@ -111,6 +107,8 @@ class _Blockwise(torch.autograd.Function):
             with_null(out, log_sum, null * LOG2_E)
         ctx.save_for_backward(q, k, v, key_bias, largest_key_bias, null, out, log_sum, *tables)
         ctx.call = call
+        ctx.learns_key_bias = key_bias is not None and key_bias.requires_grad
+        ctx.learns_bias = near.bias is not None and near.bias.requires_grad
         return out
 
     @staticmethod
@@ -127,10 +125,8 @@ class _Blockwise(torch.autograd.Function):
         scores = Scores(q, k, near, call, key_bias, largest_key_bias, log_sum)
         grad_storage = scores.new_storage()
         grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
-        grad_key_bias = torch.zeros_like(key_bias) if ctx.needs_input_grad[_KEY_BIAS] else None
-        table_grads: list[Any] = [None if table is None else table.new_zeros(table.shape) for table in tables]
-        grad_bias, grad_far_bias, _, grad_keys, grad_values, grad_queries, grad_far_query = table_grads
-        learned_bias = ctx.needs_input_grad[_BIAS]
+        grad_key_bias = torch.zeros_like(key_bias) if ctx.learns_key_bias else None
+        grads: Any = near.zeros()
         minus_mean = -(out * grad_out).sum(-1, keepdim=True)  # (N, Tq, 1)
         grad_null = None if null is None else (null * LOG2_E - log_sum).exp2_().mul_(minus_mean)
         # A mean is no product, and not to be rounded.
@@ -167,19 +163,19 @@ class _Blockwise(torch.autograd.Function):
                 own_key = own_key.clamp(0, grad_key_bias.shape[1] - 1)
                 grad_key_bias.index_add_(1, own_key, residual, alpha=-1)
             if near.queries is not None:
-                grad_far_query += grad_q[:, rows].sum(1, keepdim=True)
-                by_key = (near.queries[:, tile.rows], seen_k, grad_queries[:, tile.rows], grad_k[:, block.columns])
+                grads.far_query.add_(grad_q[:, rows].sum(1, keepdim=True))
+                by_key = (near.queries[:, tile.rows], seen_k, grads.queries[:, tile.rows], grad_k[:, block.columns])
                 grad_tile.collect_by_key(*by_key)
-            if learned_bias or near.keys is not None:
+            if ctx.learns_bias or near.keys is not None:
                 by_row = grad_tile.collect()  # (N, m, R)
-                if learned_bias:
-                    grad_bias[:, tile.rows] += by_row.sum(1)
+                if ctx.learns_bias:
+                    grads.bias[:, tile.rows] += by_row.sum(1)
                     # As a softmax's gradients sum to 0, minus the sum of all others would be the same, but for its
                     # rounding: far from enough where the far row is a number of a steep function.
-                    grad_far_bias += grad_tile.sum_of_far()
+                    grads.far_bias.add_(grad_tile.sum_of_far())
                 if near.keys is not None:
                     with unrounded():
-                        grad_keys[:, tile.rows].baddbmm_(by_row.transpose(1, 2), q[:, rows])
+                        grads.keys[:, tile.rows].baddbmm_(by_row.transpose(1, 2), q[:, rows])
                         grad_q[:, rows].baddbmm_(by_row, near.keys[:, tile.rows])
 
             if call.dropout is not None:
@@ -187,5 +183,5 @@ class _Blockwise(torch.autograd.Function):
             grad_v[:, block.columns].baddbmm_(for_product(weights).transpose(1, 2), for_product(grad_out[:, rows]))
             if near.values is not None:
                 with unrounded():
-                    grad_values[:, tile.rows].baddbmm_(tile.collect().transpose(1, 2), grad_out[:, rows])
-        return grad_q, grad_k, grad_v, grad_key_bias, None, grad_null, None, *table_grads
+                    grads.values[:, tile.rows].baddbmm_(tile.collect().transpose(1, 2), grad_out[:, rows])
+        return grad_q, grad_k, grad_v, grad_key_bias, None, grad_null, None, *grads.tables

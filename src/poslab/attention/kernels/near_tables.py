@@ -13,6 +13,8 @@ but less the largest among the keys that each query sees, or a little more: the 
 N = B H batch and heads, Tq / Tk queries / keys, m queries, K near rows.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +49,13 @@ class NearTables:
 
     @property
     def tables(self) -> tuple[Tensor | None, ...]:
+        """Tensors in the order of the fields: `NearTables(lowest, highest, *tables)` is this again."""
         return self.bias, self.far_bias, self.largest_bias, self.keys, self.values, self.queries, self.far_query
+
+    def zeros(self) -> NearTables:
+        """Return zeros in the place of each tensor, to which their gradients are added."""
+        zeros = (None if table is None else table.new_zeros(table.shape) for table in self.tables)
+        return NearTables(self.lowest, self.highest, *zeros)
 
     def steps_of_largest_bias(self) -> tuple[int, ...]:
         """Return the queries whose largest bias, in any head, isn't that of the query before: few as a rule. In a block
