@@ -262,7 +262,7 @@ def test_a_config_edited_between_a_kill_and_the_resume_is_refused(
     in_config(cut, text, other)
     before = tree(cut)
     with pytest.raises(SettingError, match=re.escape(setting)) as refusal:
-        resume(cut)
+        resume(cut, "allow_code=true")
     assert refusal.value.option == "resume"
     assert tree(cut) == before
 

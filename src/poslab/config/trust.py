@@ -80,10 +80,12 @@ def needs_allow_code(description: Mapping[str, Any]) -> bool:
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise ValueError for a link in a folder that leads out of it, by which files elsewhere would be written."""
+    """Raise ValueError for a link in a run's folder that leads out of it, by which files elsewhere would be written. W&B
+    makes some within its own folder, and writes into new ones."""
     inside = folder.resolve()
     for path in folder.rglob("*"):
-        if path.is_symlink() and not path.resolve().is_relative_to(inside):
+        of_wandb = path.relative_to(folder).parts[0] == "wandb" and path.parent != folder
+        if path.is_symlink() and not of_wandb and not path.resolve().is_relative_to(inside):
             raise ValueError(f"{path} is a link to {path.resolve()}; allow_code=true follows it, if you trust it")
 
 
