@@ -10,6 +10,7 @@ from tables import BASE, SHARE, SHAW, compared, losses, rows
 
 from seedstats import findings, headline
 from seedstats.answers import all_findings, caveats, fine_print
+from seedstats.figures import MOST_DRAWN, scores_figure
 
 NUMBERS = r"better than {} by 0\.\d+ nats \[0\.\d+, 0\.\d+\], 5 seeds"
 
@@ -135,3 +136,12 @@ def test_what_is_gone_or_may_fail_is_said() -> None:
     assert findings(lost)[0].startswith("t5 is better than absolute")
     said = "No run of 5 seeds diverged. Even so, up to 45 % of further seeds may (95 % limit)."
     assert fine_print(compared(rows(losses(absolute=0, t5=-0.1)))) == said
+
+
+def test_of_many_names_sentences_list_a_few_and_the_figure_draws_the_best() -> None:
+    one = compared(rows(losses(noise=0.03, **{f"n{number}": 0.0 for number in range(60)})))
+    assert headline(one).count(",") == 4
+    assert " one of 55 others may be best" in headline(one)
+    assert all(text.count(",") < 30 for text in findings(one))
+    by_run = scores_figure(one).figure.axes[-1]
+    assert len(by_run.get_yticks()) in (MOST_DRAWN, MOST_DRAWN + 1)  # with the baseline
