@@ -129,18 +129,18 @@ _CALLED_ELSEWHERE = {
     "run_dir": "out out_dir output output_dir save_dir log_dir logdir default_root_dir run_name "
     "exp_name experiment_name",
     "out": "output output_dir out_dir",
-    "to": "out output output_dir out_dir",
+    "to": "out output output_dir out_dir o",
     "resume": "ckpt ckpt_path checkpoint resume_from resume_from_checkpoint",
     "ckpt": "checkpoint ckpt_path run runs run_dir model model_path resume",
     "init_from": "pretrained weights load_from model_path",
     "runs": "run run_dir ckpt folder folders results",
-    "seed": "random_seed manual_seed rng",
+    "seed": "random_seed manual_seed rng s",
     "threads": "cpus num_threads n_threads cores",
     "new_tokens": "max_new_tokens max_tokens num_tokens",
     "max_new_tokens": "new_tokens max_tokens num_tokens n_tokens tokens",
     "temperature": "temp",
     "samples": "num_samples n_samples num_return_sequences",
-    "prompt": "text start",
+    "prompt": "text start p",
     "sentence": "text prompt",
     "lengths": "length",
 }
@@ -160,20 +160,27 @@ for _own, _names in _CALLED_ELSEWHERE.items():
 _MANY = 8  # names that nobody reads after a suggestion
 
 
-def suggestion(name: str, choices: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
+def suggestion(name: str, choices: Iterable[str], elsewhere: Iterable[str] = (), prefix: str = "") -> str:
     """Suggest names for one that is none of the choices: "did you mean mini? valid: gpt2, mini". A long list is left
     out where a name is suggested.
 
-    elsewhere: names that are suggested, but not listed: settings of other groups. Of dotted names the last parts are
-    compared. An exact one comes first, wherever it is, then what other projects mean by the name, then what begins with
-    it, or is spelled like it.
+    elsewhere: names that are suggested, but not listed: settings of other groups. prefix: what is typed before a
+    choice, "data.", so that a suggestion can be pasted. Of dotted names the last parts are compared. An exact one
+    comes first, wherever it is, then what other projects mean by the name, then what begins with it, or is spelled
+    like it.
     """
     known = list(choices)
     if not known:
         return "there are none here"
-    near = _meant(_plain(name), known, list(elsewhere))
+    near = [f"{prefix}{meant}" if meant in known else meant for meant in _meant(_plain(name), known, list(elsewhere))]
     question, listed = f"did you mean {' or '.join(near)}?", f"valid: {', '.join(known)}"
     return listed if not near else question if len(known) > _MANY else f"{question} {listed}"
+
+
+def nearest(name: str, choices: Iterable[str]) -> str | None:
+    """Return the one name that is meant by another, as `suggestion` has it; None where there is none, or several."""
+    near = _meant(_plain(name), list(choices))
+    return near[0] if len(near) == 1 else None
 
 
 def _meant(typed: str, *pools: list[str]) -> list[str]:

@@ -44,7 +44,7 @@ NAMES = [
     ("model/mlp=my_file.Mine", "model/mlp=my_file.Mine: no option; a class is given as model.mlp._target_=my_file.M"),
     ("callbacks=my_file.Mine", "callbacks=my_file.Mine: no option; a class is given as callbacks.mine._target_=my_"),
     ("data=my_file.Mine", "data=my_file.Mine: no option; a class is given as data=task data._target_=my_file.Mine"),
-    (f"data={TRAIN}", f"data={TRAIN}: no option, but a file; data=text data.path={TRAIN} trains on it"),
+    (f"data={TRAIN}", f"data={TRAIN}: no option, but data; data=text data.path={TRAIN} trains on it"),
     ("schedule=cosin", "schedule=cosin: unknown; did you mean cosine? valid: constant, cosine, linear, wsd"),
     ("optim=[adamw,sgd]", "optim=[adamw,sgd]: must be one option; -m optim=adamw,sgd runs each"),
     ("logger=[csv,wandbe]", "logger=wandbe: unknown; did you mean wandb? valid: csv, mlflow"),
@@ -59,7 +59,10 @@ VALUES = [
     ("pos._target_=nowhere.Scheme", "pos._target_=nowhere.Scheme: can't be imported"),
     ("data=task", "data._target_=: must be given"),
     ("pos=randomized pos.of=rop", "error: pos.of=rop: unknown; did you mean "),
-    ("pos=randomized pos.of.bas=5", "error: pos.of.bas=5: unknown setting; did you mean base? valid: base, fraction"),
+    (
+        "pos=randomized pos.of.bas=5",
+        "error: pos.of.bas=5: unknown setting; did you mean pos.of.base?",
+    ),
     ("pos=randomized pos.of.base=1", "error: pos.of.base=1: must be above 1"),
     ("pos=randomized pos.of=5", "error: pos.of=5: must be a scheme: the name of one"),
     ("pos=randomized pos.of._target_=no.where", "error: pos.of._target_=no.where: can't be imported"),
@@ -86,7 +89,7 @@ OF_SCRIPTS = [
         "",
         "ckpt=: must be given (a checkpoint, or a run folder: its best weights; last: the newest run in runs)",
     ),
-    *((name, "-pos=t5", "-pos=t5: unknown flag; --help shows") for name in ("train", "compare", "evaluate", "explain")),
+    *((name, "-pos=t5", "-pos=t5: unknown flag; ") for name in ("train", "compare", "evaluate", "explain")),
 ]
 
 # Runs all command lines in one interpreter.

@@ -158,6 +158,46 @@ def test_what_is_no_command(program: Called) -> None:
     assert program("seed=2", "sample.prompt=I had") == (2, "", lost)
 
 
+@pytest.mark.parametrize(
+    ("typed", "leads_to"),
+    [
+        # Settings as other programs type them.
+        ("train --pos t5", "pos=t5"),
+        ("train --pos=t5", "pos=t5"),
+        ("train --resume last", "resume=last"),
+        ("train --lr 0.1", "optim.learning_rate=0.1"),
+        ("generate last -p x", "prompt=x"),
+        ("explain --run last", "ckpt=last"),
+        # What an option is called elsewhere.
+        ("train pos=rotary", "rope"),
+        ("train pos=Learned", "absolute"),
+        ("train trainer=cuda", "gpu"),
+        ("train -m pos=all", "experiment=field"),
+        ("train -m data=all", "-m data="),
+        # Texts.
+        ("train data=my.txt", "data=text data.path="),
+        ("train data=texts.jsonl.gz", "data=text data.path="),
+        ("train data=hf://owner/name", "data=text data.path=hf://owner/name"),
+        ("train data=wikitext", "data.path=hf://"),
+        # The whole name, to paste.
+        ("train data.batch=8", "data.batch_size"),
+        ("train optim.lr=1e-3", "optim.learning_rate"),
+        ("train data.file=x.txt", "data.path"),
+        ("train seed=1..3", "seed=range(1,4)"),
+        # A second word without a name.
+        ("generate hello", "prompt=hello"),
+        ("generate last hello", "prompt=hello"),
+        ("evaluate last 512", "lengths=512"),
+        ("evaluate last 64,512", "lengths=64,512"),
+        ("export last out", "to=out"),
+    ],
+)
+def test_a_line_that_is_refused_leads_to_one_that_is_not(typed: str, leads_to: str, program: Called) -> None:
+    code, _, errors = program(*typed.split())
+    assert (code, errors.count("\n")) == (2, 1)
+    assert leads_to in errors.partition(": ")[2].removeprefix(typed.partition(" ")[2])
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_help_is_that_of_the_script(name: str, program: Called, run_script: RunScript) -> None:
     code, text, complaints = program(name, "--help")

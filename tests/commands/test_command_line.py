@@ -197,7 +197,7 @@ def test_train_s_lines_in_hydra_s_grammar(typed: list[str], overrides: list[str]
 def test_what_is_no_flag_of_train_s(word: str) -> None:
     """Some are short for flags of Hydra's, or begin like one, and would be read as that."""
     for line in ([word], ["seed=1", word, "-m"], ["--cfg", "job", word]):
-        with pytest.raises(UserError, match=rf"^{word}: .*--help"):
+        with pytest.raises(UserError, match=rf"^{word}: unknown flag"):
             parse_arguments(line)
     known = ["--cfg=job", "--config-dir", "x", "-h", "--multirun", "--resolve"]
     flags = parse_arguments(["seed=1", *known])

@@ -35,14 +35,14 @@ GUESSES = """
     out_dir             run_dir                     patience            early_stopping_patience
     grad_accum          trainer.accumulate_grad_batches                 wandb   logger
     tie_weights         model.tied                  tokenizer           data.encoding
-    optim.lr            learning_rate               optim.beta1         betas
+    optim.lr            optim.learning_rate         optim.beta1         optim.betas
     optim.schedule      schedule                    optim.warmup_steps  schedule.warmup_share
-    data.batch          batch_size                  data.file           path
+    data.batch          data.batch_size             data.file           data.path
     data.max_steps      trainer.max_steps           data.lr             optim.learning_rate
     model.block_size    model.context_length        model.lr            optim.learning_rate
     model.num_head      model.num_heads             model.activation    model/mlp
     model.context_lenght  model.context_length      trainer.epochs      trainer.max_epochs
-    trainer.batch_size  data.batch_size             schedule.warmup     warmup_share
+    trainer.batch_size  data.batch_size             schedule.warmup     schedule.warmup_share
     seeds               seed                        po                  pos
     NumLayers           model.num_layers            topk                sample.top_k
 """
@@ -55,7 +55,7 @@ IN_COMMANDS = [
     (EvaluateConfig, "ckpt=x data.path=y", "data_path"),
     (EvaluateConfig, "ckpt=x file=y", "data_path"),
     (EvaluateConfig, "ckpt=x length=64", "lengths"),
-    (EvaluateConfig, "ckpt=x model.memory=64", "memory_length"),
+    (EvaluateConfig, "ckpt=x model.memory=64", "model.memory_length"),
     (EvaluateConfig, "ckpt=x lr=1", ""),
     (CompareConfig, "rnus=x", "runs"),
     (CompareConfig, "run_dir=x", "runs"),

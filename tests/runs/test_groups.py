@@ -46,13 +46,24 @@ def test_runs_that_differ_in_more_than_the_scheme(setting: str, value: Any, tmp_
     assert any(caveat.startswith(f"{setting} differs: ") for caveat in comparison.caveats)
 
 
+def test_a_sweep_beside_another_run_is_named_first(tmp_path: Path) -> None:
+    """As after the front page's commands, a run and a sweep, whose settings differ."""
+    change_config(write_run(tmp_path, "t5"), "optim.learning_rate", 9e-3)
+    for scheme in ("absolute", "t5"):
+        write_run(tmp_path / "a sweep", scheme)
+    with pytest.raises(UserError) as refusal:
+        compare_folders(tmp_path)
+    assert str(refusal.value).startswith(f"runs='{tmp_path}/a sweep' ")
+    compare_folders(tmp_path / "a sweep")
+
+
 def test_a_sweep_with_a_gap_says_which_combination_is_missing(tmp_path: Path) -> None:
     for scheme, rates in (("absolute", (1e-3, 2e-3, 4e-3, 8e-3)), ("t5", (1e-3, 2e-3, 4e-3))):
         for rate in rates:
             change_config(write_run(tmp_path / str(rate), scheme), "optim.learning_rate", rate)
     with pytest.raises(UserError) as refusal:
         compare_folders(tmp_path)
-    listed = "optim.learning_rate: 0.001, 0.002, 0.004, 0.008; t5 has no run with optim.learning_rate=0.008; "
+    listed = "optim.learning_rate: 0.001, 0.002, 0.004, 0.008; t5 has no run with optim.learning_rate=0.008"
     assert listed in str(refusal.value)
     change_config(write_run(tmp_path / "0.008", "t5"), "optim.learning_rate", 8e-3)
     compare_folders(tmp_path)

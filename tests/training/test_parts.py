@@ -69,15 +69,15 @@ def test_a_task_s_recipe_is_for_the_optimizer_that_has_it() -> None:
 @pytest.mark.parametrize(
     ("typed", "problem"),
     [
-        ("optim.lr=3e-4", "optim.lr=0.0003: unknown setting; did you mean learning_rate?"),
+        ("optim.lr=3e-4", "optim.lr=0.0003: unknown setting; did you mean optim.learning_rate?"),
         ("optim.schedule=wsd", "optim.schedule=wsd: unknown setting; did you mean schedule?"),
         ("optim.warmup_share=0", "optim.warmup_share=0: unknown setting; did you mean schedule.warmup_share?"),
-        ("optim.beta1=0.9", "optim.beta1=0.9: unknown setting; did you mean betas?"),
+        ("optim.beta1=0.9", "optim.beta1=0.9: unknown setting; did you mean optim.betas?"),
         ("optim=sgd optim.momentum=much", "optim.momentum=much: must be a number"),
         ("optim=sgd optim.nesterov=maybe", "optim.nesterov=maybe: must be true or false"),
         ("schedule._target_=brought.Halvd", "brought.py has no Halvd; did you mean Halved?"),
         ("optim.params=3", "optim.params=3: unknown setting; valid: learning_rate"),
-        ("schedule.warmup=0.1", "schedule.warmup=0.1: unknown setting; did you mean warmup_share?"),
+        ("schedule.warmup=0.1", "schedule.warmup=0.1: unknown setting; did you mean schedule.warmup_share?"),
         ("optim._target_=math.sqrt", "optim._target_=math.sqrt: must be a class derived from torch.optim.Optimizer"),
         ("schedule._target_=math.pi", "schedule._target_=math.pi: must be a class or a function"),
         ("schedule._target_=poslab.config.files.write_whole", "must be a class derived from poslab.training.schedules"),

@@ -16,7 +16,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_type_hints
@@ -24,7 +24,7 @@ from typing import Any, TypeVar, get_type_hints
 from poslab.config.fields import is_group, kinds, typed
 from poslab.config.files import BUNDLED
 from poslab.config.nodes import TARGET
-from poslab.errors import UserError, as_typed
+from poslab.errors import UserError, as_typed, nearest
 
 Schema = TypeVar("Schema")
 NAME = "poslab"
@@ -37,13 +37,13 @@ def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
     fields = {field.name: field for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
     hints = get_type_hints(schema)
     alone = next((field.name for field in fields.values() if field.metadata.get("bare")), None)
-    for argument in arguments:
+    for number, argument in enumerate(arguments):
         name, separator, value = argument.partition("=")
         stands_alone = not separator or (name not in fields and os.path.exists(argument))  # a path may have an "="
         if alone and stands_alone and not argument.startswith("-"):
             name, separator, value = alone, "=", argument
         if argument.startswith("-"):
-            raise UserError(f"{argument}: unknown flag; --help shows what there is")
+            raise UserError(flag_problem(arguments[number:], fields))
         if not separator:
             raise UserError(f"{argument}: not of the form option=value")
         group, _, inner = name.partition(".")
@@ -58,7 +58,9 @@ def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
             values[name] = value  # refused, with a suggestion, by `typed`
         elif stands_alone and name in values:
             if not {list[str]} & set(kinds(hints[name])):
-                problem = f"{name} is {values[name]} already, and one; other settings are typed as NAME=VALUE"
+                problem = (
+                    f"{name} is {values[name]} already, and one; {_typed_with_name(argument, fields, hints, values)}"
+                )
                 raise UserError(f"{argument}: {problem}")
             values[name] = [*values[name], *_value(value, hints[name])]
         elif not fields[name].metadata.get("text"):
@@ -68,6 +70,39 @@ def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
         else:
             values[name] = value
     return typed(schema, values, "", {SCHEME: lambda given, option: given})
+
+
+def flag_problem(arguments: Sequence[str], settings: Iterable[str]) -> str:
+    """Return the line for a flag that there isn't, the first of these arguments: the setting that it stands for, with
+    its value, which may be the next argument."""
+    flag, separator, value = arguments[0].partition("=")
+    name = nearest(flag.lstrip("-").replace("-", "_"), settings)
+    if name is None:
+        return f"{arguments[0]}: unknown flag; --help shows what there is"
+    if not separator and len(arguments) > 1 and not arguments[1].startswith("-") and "=" not in arguments[1]:
+        value = arguments[1]
+    setting = f"{name}={shlex.quote(value) if value else 'VALUE'}"
+    return f"{arguments[0]}: unknown flag; settings are typed without dashes: {setting}"
+
+
+def _typed_with_name(word: str, fields: Mapping[str, Any], hints: Mapping[str, Any], values: Mapping[str, Any]) -> str:
+    """Return what to type in place of a second word without a name: numbers are the first setting that takes them, a
+    path is a path, anything else the text that a command needs."""
+    free = [name for name in fields if name not in values]
+    if word in fields:
+        return f"{word}=VALUE sets {word}"
+    required = [
+        name for name in free if fields[name].metadata.get("text") or fields[name].default is dataclasses.MISSING
+    ]
+    if re.fullmatch(r"\[?\d+(,\d+)*\]?", word):
+        meant = [name for name in free if {list[int], int} & {*kinds(hints[name])}]
+    elif os.path.exists(word):
+        meant = [name for name in free if name.endswith("path")]
+    else:
+        meant = [name for name in required if {str, list[str]} & {*kinds(hints[name])}]
+    if not meant or "=" in word:
+        return "other settings are typed as NAME=VALUE"
+    return f"did you mean {meant[0]}={shlex.quote(word)}?"
 
 
 def help_text(schema: type) -> str:

@@ -142,7 +142,8 @@ def typed(
     for name, value in values.items():
         if name not in hints:
             others = [other for other in elsewhere() if not other.startswith(prefix)]
-            raise UnknownSetting(f"{prefix}{name}", value, f"unknown setting; {suggestion(name, hints, others)}")
+            meant = suggestion(name, hints, others, prefix)
+            raise UnknownSetting(f"{prefix}{name}", value, f"unknown setting; {meant}")
         if value != "???":  # a mandatory value that nobody gave
             arguments[name] = _converted(value, hints[name], f"{prefix}{name}", parsers)
     for name, field in sorted(fields.items()):

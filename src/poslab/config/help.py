@@ -13,6 +13,7 @@ from poslab.config.nodes import flat_node
 from poslab.errors import as_typed
 
 _WIDTH = 120
+_ALSO = "Also called:"
 _SETTING = re.compile(r"( *)([\w/]+):(?:.*? # (.*))?")
 
 
@@ -68,9 +69,15 @@ def _head(file: Path) -> list[str]:
 
 def first_sentence(file: Path) -> str:
     """Return the first sentence of a yaml's head; after a short question the next one, which says what is done."""
-    head = " ".join(line for line in _head(file) if not line.startswith("@package"))
+    head = " ".join(line for line in _head(file) if not line.startswith(("@package", _ALSO)))
     first, *others = re.split(r"(?<=[.?!]) (?=[A-Z(])", head)
     return " ".join([first, *others[:1]]) if first.endswith("?") and len(first) < 40 else first
+
+
+def other_names(file: Path) -> list[str]:
+    """Return what else an option is called, as its yaml's head says in a line of its own."""
+    named = next((line.removeprefix(_ALSO) for line in _head(file) if line.startswith(_ALSO)), "")
+    return [name.strip() for name in named.rstrip(".").split(",") if name.strip()]
 
 
 def _comments(file: Path, package: str) -> dict[str, str]:

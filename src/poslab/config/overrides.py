@@ -8,7 +8,7 @@ of Hydra's private parts.
 
 import re
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,8 +20,10 @@ from hydra.version import setbase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
+from poslab.config.command_line import flag_problem
 from poslab.config.files import CLAIMS, CONFIGS
 from poslab.config.groups import names
+from poslab.config.help import other_names
 from poslab.config.nodes import TARGET, default_scheme, given_settings, known_settings
 from poslab.errors import SettingError, UserError, suggestion
 
@@ -74,12 +76,15 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
             group, _, name = inner
         if name in _PLUGINS.get(group, ()):
             return f'{group}={name}: needs a package that is not installed: python -m pip install "poslab[sweep]"'
-        if "." in name and Path(name).is_file():
-            return f"{group}={name}: no option, but a file; data=text data.path={name} trains on it"
+        if group == "data" and (path_problem := _path_problem(name)):
+            return f"{group}={name}: {path_problem}"
         if "." in name and group in _OF_CLASSES:
             return f"{group}={name}: no option; a class is given as {_OF_CLASSES[group]}.{TARGET}={name}"
+        if name in ("all", "*"):
+            every = "-m experiment=field trains each" if group == "pos" else f"-m {group}=NAME,NAME runs each"
+            return f"{group}={name}: unknown; {every}"
         there = {*(error.options or ()), *config_groups().get(group, [])}  # Hydra leaves out those of folders within
-        return f"{group}={name}: unknown; {suggestion(name, sorted(there))}"
+        return f"{group}={name}: unknown; {_option_meant(group, name, sorted(there))}"
     if match := re.match(r"Could not override '([^']+)'", message):
         option, known = match[1], names()
         chosen = {group.replace("/", "."): group for group in config_groups()}  # model.norm as model/norm=NAME
@@ -107,6 +112,31 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     if match := re.match(r"Key '(\w+)' is not in struct full_key: hydra\.runtime\.choices", message):
         return f"~{match[1]}: can't be left out; {match[1]}=NAME chooses one"
     return message
+
+
+# What a file of text ends with; the last part of a class is none of these.
+_TEXT_FILES = (".txt", ".md", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".arrow", ".bin", ".zst", ".gz", ".html")
+
+
+def _path_problem(name: str) -> str | None:
+    """Return what to say of a path given as an option of data; None for what is no path."""
+    if name.startswith("hf:/") or Path(name).expanduser().exists():
+        return f"no option, but data; data=text data.path={name} trains on it"
+    if name.endswith(_TEXT_FILES):
+        return "no such file; data=text data.path=FILE trains on one"
+    return None
+
+
+def _option_meant(group: str, name: str, options: Sequence[str]) -> str:
+    """Suggest an option of a group for a name that is none: by what else the options are called, or by spelling."""
+    plain = name.lower().replace("-", "_")
+    called = [option for option in options if plain in other_names(CONFIGS / group / f"{option}.yaml")]
+    if called:
+        return f"did you mean {' or '.join(called)}?"
+    meant = suggestion(name, options)
+    if group == "data" and not meant.startswith("did"):
+        return f"{meant}; any other text: data=text data.path=FILE, or data.path=hf://OWNER/NAME"
+    return meant
 
 
 def naming_experiment(
@@ -157,9 +187,9 @@ _ONE_PER_SWEEP = ("run_dir", "resume")
 def parse_arguments(arguments: list[str]) -> Namespace:
     """Parse flags and settings, in any order, as Hydra does: `overrides` are the settings, quoted as its grammar needs,
     `config_dir` is the folder of --config-dir. Raises UserError for a flag that there isn't."""
-    for argument in arguments:
+    for number, argument in enumerate(arguments):
         if argument.startswith("-") and argument.partition("=")[0] not in _FLAGS:
-            _refuse(f"{argument}: unknown flag")
+            raise UserError(flag_problem(arguments[number:], [*config_groups(), *names()]))
     parser = get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
     parsed = parser.parse_intermixed_args(arguments)
@@ -167,6 +197,9 @@ def parse_arguments(arguments: list[str]) -> Namespace:
         raise UserError(f"{bare}: not of the form option=value; {_meant_by(bare)}")
     parsed.overrides = [setting for setting in parsed.overrides if setting not in _NOTHING]
     for group, text in given_settings(parsed.overrides).items():
+        if match := re.fullmatch(r"(\d+)\.\.\.?(\d+)", text):
+            several = f"range({match[1]},{int(match[2]) + 1})"
+            raise UserError(f"{group}={text}: must be one value; -m '{group}={several}' runs each of several")
         if group == "hydra.run.dir":
             raise UserError(f"{group}={text}: not used; run_dir={text} names the folder of a run")
         if text.startswith("[") and group in config_groups() and group not in _MERGED:

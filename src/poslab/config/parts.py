@@ -144,4 +144,5 @@ def without_recipe(node: Node, group: str, typed_names: Collection[str]) -> Node
 def _unknown(option: str, name: str, value: Any, known: Collection[str]) -> UnknownSetting:
     """Return the error of a setting that a part doesn't have, which may be one of another group."""
     elsewhere = [one for one in known_settings() if not one.startswith(f"{option}.")]
-    return UnknownSetting(f"{option}.{name}", value, f"unknown setting; {suggestion(name, known, elsewhere)}")
+    meant = suggestion(name, known, elsewhere, f"{option}.")
+    return UnknownSetting(f"{option}.{name}", value, f"unknown setting; {meant}")

@@ -1,5 +1,7 @@
 """Settings of all commands but train: types, defaults, limits and the words of --help."""
 
+import os
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -201,6 +203,9 @@ class GenerateConfig(Limited):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not self.prompt and self.ckpt != "last" and not os.path.exists(os.path.expanduser(self.ckpt)):
+            prompt = shlex.quote(self.ckpt)
+            raise SettingError("ckpt", self.ckpt, f"no such run; ckpt=last prompt={prompt} continues it as a prompt")
         if not all(self.prompt) or not self.prompt:
             raise SettingError("prompt", "", "must be given (any text but an empty one)")
 

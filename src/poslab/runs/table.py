@@ -5,6 +5,8 @@ baseline. Seeds that were planned and are missing, and those that diverged, have
 """
 
 import math
+import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,9 +103,13 @@ class _Section:
             listed += f"; and {len(values) - _LISTED} more" if len(values) > _LISTED else ""
             if gap := untried(runs, conditions):
                 listed += f"; {gap}"
+            folders = Counter(run.folder.parent for run in finished)
+            several = [
+                shlex.quote(str(folder)) for folder, count in folders.most_common() if count > 1 and len(folders) > 1
+            ]
             raise UserError(
-                f"the runs differ in more than the scheme, so the scheme can't be said to cause a difference: "
-                f"{listed}; runs=FOLDER compares fewer runs, allow_differences=true all of them"
+                f"runs={several[0] if several else 'FOLDER'} compares fewer runs, allow_differences=true all of these, "
+                f"which differ in more than the scheme, so that it can't be said to cause a difference: {listed}"
             )
         self.title, self.evaluations = title, evaluations
         diverged, foreign = comparable([run for run in runs if run.diverged], finished)
