@@ -85,7 +85,9 @@ def attend(
     farthest = offset + q.shape[-2] - 1
     farthest = farthest if causal else max(farthest, k.shape[-2] - 1 - offset)
     windows = [window, None if terms is None else terms.window]
-    hiding = [size for size in windows if size is not None and size <= farthest]
+    # A program that is exported has no limit of its lengths by which a window would hide nothing.
+    exports = torch.compiler.is_exporting()
+    hiding = [size for size in windows if size is not None and (exports or size <= farthest)]
     window = min(hiding) if hiding else None  # no default of min(), because torch.compile knows none
     null = None if terms is None else terms.null
     terms = terms if terms is not None and terms.tables else None

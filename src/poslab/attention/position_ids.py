@@ -16,6 +16,7 @@ from poslab.attention.documents import Documents
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.base import knows_fractions
+from poslab.positions.distances import distances_between
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +85,11 @@ class PositionIds:
         if self.documents is not None and not torch.compiler.is_compiling():
             reaches = [ids.distances(causal) for ids in self.apart(self.documents.shape[-1])[1]]
             return range(min(reach.start for reach in reaches), max(reach.stop for reach in reaches))
-        reach = max(1, self.positions.shape[-1])
+        reach = torch.sym_max(1, self.positions.shape[-1])
         if self.irregular and self.positions.numel():
             reach = int(self.positions.max() - self.positions.min()) + 1
         falling = self.irregular and bool((self.positions.diff() < 0).any())
-        return range(0 if causal and not falling else 1 - reach, reach)
+        return distances_between(0 if causal and not falling else 1 - reach, reach)
 
     def map(self, hook: Callable[..., Tensor], x: Tensor, **further: Tensor | None) -> Tensor:
         """Apply a scheme's hook(x, positions) to x (B, ..., T, n).

@@ -117,6 +117,8 @@ def parts_of(terms: RelativeTerms | None, **more: object) -> set[str]:
     if terms is None:
         return given
     tables = set(terms.tables)
+    if torch.compiler.is_exporting():  # for any length, and by no kernel that asks for these two
+        return given | tables
     many = bool(tables & {"keys", "queries"}) and terms.highest - terms.lowest >= _MANY_ROWS
     far = bool(tables) and not terms.lowest <= 0 < terms.highest <= NEAR
     return given | tables | {name for name, does in {"many rows": many, "far rows": far}.items() if does}

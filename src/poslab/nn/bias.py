@@ -11,6 +11,7 @@ from torch import Tensor
 from poslab.attention.reference import Pairwise
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
+from poslab.positions.distances import distances_between
 
 
 def beyond_a_bias(scheme: PositionScheme, *terms: RelativeTerms | None) -> list[str]:
@@ -46,7 +47,8 @@ def dense_bias(
     Raises SettingError for a scheme that is more than a bias, or none.
     """
     pairs = Pairwise(q_positions, k_positions)
-    reach = range(0 if shape.causal else min(distances.start, 0), max(distances.stop, 1))
+    first = 0 if shape.causal else torch.sym_min(distances.start, 0)
+    reach = distances_between(first, torch.sym_max(distances.stop, 1))
     terms = scheme.relative(tables, shape, layer, reach)
     problem = ""
     if beyond := beyond_a_bias(scheme, terms):

@@ -15,6 +15,7 @@ from poslab.errors import SettingError
 from poslab.nn.bias import beyond_a_bias, dense_bias
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.base import knows_fractions
+from poslab.positions.distances import distances_between
 from poslab.positions.sizes import check_sizes, initial_tables
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # of (score, b, h, i, j)
@@ -127,8 +128,8 @@ class Position(nn.Module):
             raise SettingError("offset", first, "must be at least 0, because the first query would see no key")
         i = torch.arange(first, first + query_length, device=self._place.device)
         j = torch.arange(keys, device=self._place.device)
-        self.check_length(max(first + query_length, keys))
-        return self._bias(i, j, range(first - keys + 1, first + query_length), causal, layer, dtype)
+        self.check_length(torch.sym_max(first + query_length, keys))
+        return self._bias(i, j, distances_between(first - keys + 1, first + query_length), causal, layer, dtype)
 
     def at(
         self,
@@ -175,7 +176,7 @@ class Position(nn.Module):
         length = max(1, length)
         distances = torch.arange(1 - length, length, device=self._place.device)
         here = torch.zeros_like(distances[:1])
-        by_distance = self._bias(distances, here, range(1 - length, length), causal, layer, None)[0, :, :, 0]
+        by_distance = self._bias(distances, here, distances_between(1 - length, length), causal, layer, None)[0, :, :, 0]
         return lambda score, b, h, i, j: score + by_distance[h, i - j + (offset + length - 1)].to(score.dtype)
 
     def rotate(
@@ -251,7 +252,7 @@ class Position(nn.Module):
                 problem = f"must be (B, H, T, Dh), but seems to be (B, T, H, Dh): give {name}.transpose(1, 2)"
                 raise SettingError(name, shape, problem)
             raise SettingError(name, shape, f"must be (B, H, T, Dh) with H={heads}, or for keys a divisor of it")
-        if len({x.shape[1:3] for x in of_keys}) > 1:
+        if len(of_keys) > 1 and of_keys[0].shape[1:3] != of_keys[1].shape[1:3]:
             k, v = (list(x.shape) for x in of_keys)
             raise SettingError("v", v, f"must have as many heads and tokens as k={k}")
 

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from poslab.errors import SettingError, require_at_least
 from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
+from poslab.positions.distances import distances_between
 from poslab.positions.pictures import Explanation, Picture, Strip, curves_of
 
 _BIAS = (
@@ -96,17 +97,19 @@ class T5(PositionScheme):
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
         """Return the bias of each distance, (H, R): T5's learned table (num_buckets, H), looked up by bucket."""
         table = tables["bias"] if self.share_layers else tables["bias"][layer]  # (num_buckets, H)
-        # Beyond max_distance the bucket stays the same.
-        lowest, highest = (max(-self.max_distance, min(d, self.max_distance)) for d in (distances[0], distances[-1]))
-        buckets = self._buckets(range(lowest, highest + 1), shape)
-        # Each end once, as `RelativeTerms` gives distances beyond the table its end: of 7 7 6 0 1 1 1 remain 7 6 0 1.
-        first, last = 0, len(buckets) - 1
-        if not torch.compiler.is_compiling():  # because a length that depends on numbers breaks a compiled graph
+        lowest, highest = distances[0], distances[-1]
+        if not torch.compiler.is_compiling():  # whose graphs take no length that depends on numbers
+            # Beyond max_distance the bucket stays the same.
+            lowest, highest = (max(-self.max_distance, min(d, self.max_distance)) for d in (lowest, highest))
+        buckets = self._buckets(distances_between(lowest, highest + 1), shape)
+        if not torch.compiler.is_compiling():
+            # Each end once, as `RelativeTerms` gives distances beyond the table its end: of 7 7 6 0 1 1 1 remain
+            # 7 6 0 1.
             counts = buckets.unique_consecutive(return_counts=True)[1].tolist()
             first, last = counts[0] - 1, len(buckets) - counts[-1]
-        buckets = buckets[first : last + 1].to(table.device)
-        bias = torch.nn.functional.embedding(buckets, table).T * self.scale  # (R, H) -> (H, R)
-        return RelativeTerms(lowest + first, lowest + last, bias=bias)
+            buckets, lowest, highest = buckets[first : last + 1], lowest + first, lowest + last
+        bias = torch.nn.functional.embedding(buckets.to(table.device), table).T * self.scale  # (R, H) -> (H, R)
+        return RelativeTerms(lowest, highest, bias=bias)
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
         table = tables["bias"] if self.share_layers else tables["bias"][text.layer]
