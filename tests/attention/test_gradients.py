@@ -43,6 +43,7 @@ def assert_exact(scheme: PositionScheme, tables: dict[str, float] | None = None,
         return [y.double() for y in torch.autograd.grad(out, list(of_dtype.parameters()), grad.to(dtype), **wanted)]
 
     exact = gradients(torch.float64, "auto")
+    networks = "hidden" in position.own_tables
     largest = max((float(y.abs().max()) for y in exact), default=0.0)
     for backend in BACKENDS:
         if backend == "flex":  # which has no backward pass on a CPU
@@ -54,7 +55,8 @@ def assert_exact(scheme: PositionScheme, tables: dict[str, float] | None = None,
         for name, mine, theirs in zip(position.own_tables, found, exact, strict=True):
             of_table = float(theirs.abs().max())
             limit = 1e-4 * (max(of_table, largest / 10) if of_table > 1e-9 * largest else largest)
-            assert float((mine - theirs).abs().max()) <= limit, (backend, name)
+            # Where a unit of a network stands at its kink, the gradient in float64 of rounded inputs differs as much.
+            assert float((mine - theirs).abs().max()) <= limit * (10 if networks else 1), (backend, name)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 4.0])

@@ -176,7 +176,9 @@ class Position(nn.Module):
         length = max(1, length)
         distances = torch.arange(1 - length, length, device=self._place.device)
         here = torch.zeros_like(distances[:1])
-        by_distance = self._bias(distances, here, distances_between(1 - length, length), causal, layer, None)[0, :, :, 0]
+        by_distance = self._bias(distances, here, distances_between(1 - length, length), causal, layer, None)[
+            0, :, :, 0
+        ]
         return lambda score, b, h, i, j: score + by_distance[h, i - j + (offset + length - 1)].to(score.dtype)
 
     def rotate(

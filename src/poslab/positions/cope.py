@@ -69,9 +69,10 @@ class CoPE(PositionScheme):
         last, count = self.max_positions - 1, tile.scores.shape[-1]
         if not tile.causal:
             return _both_ways(tile).clamp(max=last)
-        near = len(tile.query_index) + 3 * self.max_positions
-        near = count if values_are_unknown() else near  # because a compiler can't ask how far gates reach
         scores = tile.whole_scores
+        if values_are_unknown():  # as to a compiler, which can't ask how far gates reach
+            return _sum_to_the_end(scores.sigmoid() * tile.seen).clamp(max=last)
+        near = len(tile.query_index) + 3 * self.max_positions
         while True:
             gates = scores[..., -near:].sigmoid() * tile.seen[..., -near:]
             position = _sum_to_the_end(gates)  # what is after the query is hidden

@@ -82,7 +82,9 @@ class DAPE(Wrapper):
         names = ("hidden", "hidden_bias", "output", "output_bias")
         network = [tables[name][layer].to(plain.dtype) for name in names]
         inputs = torch.cat([plain, biased - plain], 1).flatten(2)  # (B, 2 H, m n)
-        added = torch.cat([_network(part, *network) for part in inputs.split(AT_ONCE, -1)], -1)
+        # A compiled graph has no number of parts that depends on the length.
+        parts = [inputs] if torch.compiler.is_compiling() else inputs.split(AT_ONCE, -1)
+        added = torch.cat([_network(part, *network) for part in parts], -1)
         return added.unflatten(-1, plain.shape[2:])
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:

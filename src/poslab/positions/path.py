@@ -32,6 +32,7 @@ from poslab.errors import require_at_least
 from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
 from poslab.positions.pictures import Explanation, OnText, Picture, curves_of
 
+_ONE_BLOCK = 512  # tokens of a compiled graph, from which on several blocks take less memory
 _STRENGTH = (
     "How much a token that says nothing does to what goes through it: at 0 nothing, at 1 one direction is forgotten, "
     "at 2 mirrored. Heads at 0 have no positions. Surprising: all heads at one value."
@@ -69,7 +70,8 @@ class PaTH(PositionScheme):
 
     def prepare(self, tables: Tables, layer: int, keys: Tensor, token_state: Tensor) -> Tensor:
         """Return of each token, in its block: w, y, m, a row of I - w' y, k - m' w, k, b."""
-        (count, width), size = keys.shape[2:], _block(keys)
+        count, width = keys.shape[2:]
+        size = _block_size(count, width)
         padding = (0, 0, 0, -count % size)  # by tokens that do nothing
         k, state = (torch.nn.functional.pad(x, padding).unflatten(2, (-1, size)) for x in (keys, token_state))
         w, b = state[..., :-1], state[..., -1:]  # (B, H, blocks, C, Dh), (B, H, blocks, C, 1)
@@ -84,9 +86,10 @@ class PaTH(PositionScheme):
 
     def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
         assert tile.token_state is not None
-        size, width, count = _block(tile.keys), tile.keys.shape[-1], tile.keys.shape[2]
+        width, count = tile.keys.shape[-1], tile.keys.shape[2]
+        size = tile.token_state.shape[-1] - 5 * width - 1  # as `prepare` has chosen it
         begun = tile.first_key % size  # so many tokens of the first block aren't in the tile
-        ends = [*range(size - begun, count, size), count]
+        ends = [count] if size - begun >= count else [*range(size - begun, count, size), count]
         sizes = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
         # Split at once: each slice would have a gradient of the whole tile's size.
         parts = (tile.token_state.split(sizes, 2), tile.scores.split(sizes, -1))
@@ -126,6 +129,11 @@ class PaTH(PositionScheme):
         return {"strengths": OnText("What each token does to the keys before it", strengths, 2.0, _STRENGTHS)}
 
 
-def _block(keys: Tensor) -> int:
-    """Return the number of tokens of a block, with room for the rows of a matrix (Dh, Dh)."""
-    return max(64, keys.shape[-1])
+def _block_size(count: int, width: int) -> int:
+    """Return the number of tokens of a block, with room for the rows of a matrix (Dh, Dh).
+
+    A graph whose length may be a symbol has one block, as it has no number of blocks that depends on the length.
+    """
+    if torch.compiler.is_exporting() or (torch.compiler.is_compiling() and count < _ONE_BLOCK):
+        return count
+    return max(64, width)
