@@ -303,7 +303,7 @@ def check_documents(scheme: PositionScheme, **block: Any) -> Iterator[Difference
             yield f"documents with a cache ({how})", found, packed, _NEAR
 
 
-def check_memory(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
+def check_segments(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare a text read in segments, with a memory that keeps all of it, with a cache and with the full pass."""
     length = beyond_window(scheme, 40)
     tokens, model = _tokens(length), _model(scheme, context_length=8, memory_length=length, **block)
@@ -392,7 +392,7 @@ PARTS: dict[str, Part] = {
     "grouped queries": check_grouped,
     "given positions": check_positions,
     "packed documents": check_documents,
-    "memory": check_memory,
+    "memory": check_segments,
     "files": check_files,
     "export": check_export,
     "linear memory": check_growth,

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from poslab.attention import SchemeLayer
-from poslab.model.block import Attention
+from poslab.model.block import SelfAttention
 from poslab.model.decoder import GPT
 from poslab.positions import Curves, Matrix, Picture, ScoreTile
 from seedstats.page.looks import looks, printable, wrapped
@@ -44,7 +44,7 @@ def _layers(model: GPT, tokens: Tensor, positions: Tensor | None) -> list[tuple[
     found: list[tuple[SchemeLayer, tuple[Any, ...]]] = []
 
     def record(attention: nn.Module, inputs: tuple[Any, ...]) -> None:
-        assert isinstance(attention, Attention)
+        assert isinstance(attention, SelfAttention)
         x, layer, *_ = inputs
         q, k, _ = attention.queries_keys_values(x)
         found.append((layer, layer.apply_hooks(q, k, x)))
@@ -52,7 +52,7 @@ def _layers(model: GPT, tokens: Tensor, positions: Tensor | None) -> list[tuple[
     row = tokens[None].to(model.token_embedding.weight.device)
     with ExitStack() as hooks, model.evaluating(), model.drawing(0):
         for part in model.modules():
-            if isinstance(part, Attention):
+            if isinstance(part, SelfAttention):
                 hooks.enter_context(part.register_forward_pre_hook(record))
         model.hidden(row, positions=None if positions is None else positions[None])
     return found

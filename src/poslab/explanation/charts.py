@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator, ScalarFor
 from torch import Tensor
 
 from poslab.evaluation.pictures import draw
-from poslab.explanation.measures import Ablation, Attention
+from poslab.explanation.measures import Ablation, AttentionMeasures
 from poslab.positions import Curves, OnText, Picture, Strip
 from seedstats.page.looks import looks
 from seedstats.page.svg import svg
@@ -75,7 +75,7 @@ def of_picture(picture: Picture, salt: str) -> Chart:
     return _chart(picture.title, picture.caption, figure, picture.x, lines, salt)
 
 
-def of_attention(title: str, measured: Attention, layer: int, salt: str) -> Chart:
+def of_attention(title: str, measured: AttentionMeasures, layer: int, salt: str) -> Chart:
     """Draw a layer's attention by distance, dashed where position alone decides; on one scale for all layers."""
     figure = Figure(figsize=_SIZE, layout="constrained")
     axes = figure.subplots()

@@ -23,7 +23,7 @@ Change = Callable[[Questions, int], Questions]
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class AttentionMeasures:
     """Attention of the queries in the second half of each window."""
 
     by_distance: Tensor  # (L, H, T): mean weight of the key so far back, where there is one
@@ -49,7 +49,7 @@ class Ablation:
     errors: Tensor
 
 
-def attention(model: GPT, windows: Tensor) -> Attention:
+def attention(model: GPT, windows: Tensor) -> AttentionMeasures:
     """Measure attention on windows (B, T)."""
     length = windows.shape[-1]
     by_distance, mass, first = _by_distance(model, windows)
@@ -58,7 +58,7 @@ def attention(model: GPT, windows: Tensor) -> Attention:
     alike = torch.ones(1, 1, length, length).tril()
     even, even_mass, _ = _gathered(alike / alike.sum(-1, keepdim=True))
     even_reach = int(_reach(even_mass))
-    return Attention(by_distance, alone, even[0, 0], _reach(mass), even_reach, first)
+    return AttentionMeasures(by_distance, alone, even[0, 0], _reach(mass), even_reach, first)
 
 
 def _reach(mass: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ class Findings:
     pictures: dict[str, Picture]
     explanations: dict[str, Explanation]
     descriptions: dict[str, str]  # of the scheme's classes, by their name
-    measured: measures.Attention | None
+    measured: measures.AttentionMeasures | None
     probes: Probes | None
     by_length: MetricsByLength  # of a task
     ablations: dict[str, measures.Ablation]

@@ -11,7 +11,14 @@ from torch import Tensor
 
 from poslab.data.tokenizer import AnyVocabulary, Vocabulary
 from poslab.errors import SettingError, first_line
-from poslab.model.architectures import ARCHITECTURES, Architecture, as_typed, hf_equivalent, settings_of, tables_of
+from poslab.model.architectures import (
+    ARCHITECTURES,
+    Architecture,
+    hf_equivalent,
+    settings_as_typed,
+    settings_of,
+    tables_of,
+)
 from poslab.model.decoder import GPT
 from poslab.runs.saved_weights import load_weights
 
@@ -55,7 +62,7 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
     return f"weights begin with those of {folder}; {_keep_positions(model, architecture, config, weights)}"
 
 
-def check_sizes(model: GPT, sizes: Mapping[str, Any], given: str | Path) -> None:
+def check_same_sizes(model: GPT, sizes: Mapping[str, Any], given: str | Path) -> None:
     """Raise SettingError for `model.` settings other than the sizes of the weights that init_from=`given` names."""
     for name in ("embed_dim", "num_layers", "num_heads"):
         here, there = getattr(model.shape, name), sizes[name]
@@ -68,7 +75,7 @@ def _require(model: GPT, needed: Mapping[str, Any], folder: Path) -> None:
     del own["context_length"]  # a model may read less than it could, and a scheme says where it ends
     if differing := {name: needed[name] for name in own if own[name] != needed[name]}:
         raise SettingError(
-            "init_from", folder, f"its weights need {' '.join(as_typed(differing, needed['embed_dim']))}"
+            "init_from", folder, f"its weights need {' '.join(settings_as_typed(differing, needed['embed_dim']))}"
         )
 
 

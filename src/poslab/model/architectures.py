@@ -144,7 +144,7 @@ def settings_of(model: GPT) -> Settings:
     }
 
 
-def as_typed(settings: Mapping[str, Any], embed_dim: int) -> list[str]:
+def settings_as_typed(settings: Mapping[str, Any], embed_dim: int) -> list[str]:
     """Return some settings of `settings_of` as one would type them."""
     others = {"norm": "model/norm", "norm_eps": "model.norm.eps", "mlp": "model/mlp", "mlp_width": "model.mlp.factor"}
     lines = []

@@ -77,7 +77,7 @@ class HeadNorm(nn.RMSNorm):
         return super().forward(x.to(self.weight.dtype)).to(x.dtype)
 
 
-class Attention(nn.Module):
+class SelfAttention(nn.Module):
     """Multi-head self-attention."""
 
     def __init__(self, shape: ModelShape, form: BlockForm) -> None:
@@ -130,7 +130,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """Residual block: x + attention(mix(norm(x))), then x + mlp(norm(x)); mix: the scheme's hook."""
 
-    def __init__(self, attention: Attention, form: BlockForm) -> None:
+    def __init__(self, attention: SelfAttention, form: BlockForm) -> None:
         super().__init__()
         embed_dim = attention.shape.embed_dim
         self.attention_norm = form.norm(embed_dim)

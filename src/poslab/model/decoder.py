@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from poslab.attention import PositionIds, SchemeLayer, SchemeModule, check_backend, checked_documents
 from poslab.errors import SettingError, require_at_least
-from poslab.model.block import Attention, Block, BlockForm, TargetMask
+from poslab.model.block import Block, BlockForm, SelfAttention, TargetMask
 from poslab.model.cache import KeyValueCache
 from poslab.model.generate import generate, write
 from poslab.positions import ModelShape, PositionScheme
@@ -38,7 +38,7 @@ class GPT(SchemeModule):
     checkpoints know nothing of it. Raises SettingError for sizes that don't fit.
     """
 
-    attention_class: ClassVar[type[Attention]] = Attention
+    attention_class: ClassVar[type[SelfAttention]] = SelfAttention
     tokenizer: AnyVocabulary | None = None  # set by `poslab.load`
 
     def __init__(

@@ -11,7 +11,7 @@ from poslab.config.schema import OF_BLOCK
 from poslab.config.train import TrainConfig
 from poslab.data.tokenizer import AnyVocabulary, tokens_of
 from poslab.errors import SettingError, lacks_memory
-from poslab.hf.pretrained import check_sizes, init_from_pretrained
+from poslab.hf.pretrained import check_same_sizes, init_from_pretrained
 from poslab.model.decoder import GPT
 from poslab.model.memory import decoder_of
 from poslab.runs.checkpoint import vocabulary_of
@@ -56,7 +56,7 @@ def init_from(model: GPT, given: str, vocabulary: AnyVocabulary, block: Mapping[
         return init_from_pretrained(model, file.parent, vocabulary)
     content = read_checkpoint(file)
     about = content["poslab"]
-    check_sizes(model, about["config"]["model"], given)
+    check_same_sizes(model, about["config"]["model"], given)
     trained = about["config"]["model"]
     for name, own in (block or {}).items():
         if own != trained.get(name, own):

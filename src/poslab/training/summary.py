@@ -20,7 +20,7 @@ from poslab.config.groups import flat
 from poslab.config.nodes import scheme_settings, shown
 from poslab.config.train import TrainConfig
 from poslab.metric import LOSS, perplexity
-from poslab.model.block import Attention
+from poslab.model.block import SelfAttention
 from poslab.model.decoder import GPT
 from poslab.runs.summary import Summary
 from poslab.training.module import LanguageModel
@@ -89,7 +89,7 @@ def training_backend(model: GPT, device: torch.device, precision: str = "32-true
 def training_choices(model: GPT, device: torch.device, precision: str = "32-true") -> set[Choice]:
     """Return the attention backends that training on `device` runs on, each with why; precision: of the trainer."""
     attention = model.blocks[0].attention
-    assert isinstance(attention, Attention)
+    assert isinstance(attention, SelfAttention)
     if attention.backend != "auto":
         return {Choice(attention.backend, "model.attention_backend")}
     length = model.shape.context_length

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from poslab.attention import SchemeLayer, for_queries
 from poslab.attention.documents import positions_within
 from poslab.errors import SettingError
-from poslab.model.block import Attention, BlockForm
+from poslab.model.block import BlockForm, SelfAttention
 from poslab.model.memory.retrieval import Lookup, Retrieval, RetrievedAttention
 from poslab.positions import ModelShape
 
@@ -96,7 +96,7 @@ class SegmentLayer(SchemeLayer):
         return super().attend(*args, first_key=self.memory.first_key, **settings)
 
 
-class MemoryAttention(Attention):
+class MemoryAttention(SelfAttention):
     """Self-attention over a segment and what is remembered of before it, mixed with what is retrieved."""
 
     def __init__(self, shape: ModelShape, form: BlockForm) -> None:
