@@ -4,8 +4,6 @@ Importing the package is cheap: torch is loaded when something that needs it is 
 """
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,10 +19,6 @@ _PUBLIC = {
     "load": "runs.checkpoint",
     **dict.fromkeys(("attention_maps", "bias_by_distance", "losses_by_position"), "evaluation.arrays"),
 }
-
-# tensorboard looks for this module to know that it is to do without TensorFlow. Where that is installed, it would load
-# it only to read and write files: four seconds, and lines on the screen.
-sys.modules.setdefault("tensorboard.compat.notf", ModuleType("tensorboard.compat.notf"))
 
 
 def __getattr__(name: str) -> Any:

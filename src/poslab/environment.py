@@ -3,14 +3,8 @@ behind, and that the libraries read."""
 
 import io
 import os
-import re
-import site
 import sys
-import sysconfig
-import traceback
 from contextlib import chdir
-from itertools import pairwise
-from pathlib import Path
 
 from poslab.errors import UserError
 from poslab.processes import require_launcher
@@ -47,52 +41,3 @@ def ignore_matplotlibrc() -> None:
     if os.path.exists("matplotlibrc"):
         with chdir(os.sep):
             import matplotlib  # noqa: F401
-
-
-# Variables that libraries on the path read.
-_READ = re.compile(
-    "(MPL|MATPLOTLIB|TORCH|PYTORCH|CUDA|OMP|MKL|KMP|SLURM|LSB|JSM|PL|TPU|PJRT|XLA|HF|HYDRA|TF|PROTOCOL|TIKTOKEN|MASTER|"
-    "NODE|WANDB|MLFLOW)_?"
-)
-
-
-def blamed(error: Exception) -> str | None:
-    """Return the line that tells what to change, if a library has raised an error for something around the command:
-    a variable, whose value its message has; a module in the current folder that is no library's; a warning that is made
-    an error. None for any other error."""
-    words = " ".join(str(error).split())[:200] or type(error).__name__
-    if isinstance(error, Warning) and sys.warnoptions:
-        return f"PYTHONWARNINGS={','.join(sys.warnoptions)}: makes an error of a library's warning; unset it ({words})"
-    if (file := _in_place_of_a_library(error)) is not None:
-        return f"{file}: has the name of a module that a library looks for; rename it ({words})"
-    frames = traceback.extract_tb(error.__traceback__)
-    if not frames or not _installed(frames[-1].filename):
-        return None
-    found: dict[str, list[str]] = {}
-    for name, value in os.environ.items():
-        whole = rf"(?<![\w./-]){re.escape(value)}(?![\w./-])"  # so that a path within it is no such folder's fault
-        if _READ.match(name) and len(value) > 2 and re.search(whole, words):
-            found.setdefault(value, []).append(name)
-    if not found:
-        return None
-    value, names = next(iter(found.items()))
-    return f"{' or '.join(names)}={value}: a library can't use it; unset it ({words})"
-
-
-def _in_place_of_a_library(error: Exception) -> str | None:
-    """Return the file of the current folder that an installed library has imported, if the error comes from it, and not
-    from a call of something in it, as of a callback."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    found = [(importer.filename, frame.filename) for importer, frame in pairwise(frames) if frame.name == "<module>"]
-    module = getattr(error, "obj", None)  # of an AttributeError
-    for file in (getattr(error, "path", None), getattr(module, "__file__", None)):
-        found += [(frames[-1].filename, file)] if file and frames else []
-    for importer, file in found:
-        if _installed(importer) and Path(file).parent == Path.cwd():
-            return Path(file).name
-    return None
-
-
-def _installed(file: str) -> bool:
-    folders = [*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("stdlib")]
-    return file.startswith(tuple(folders)) or file.startswith("<frozen")

@@ -12,7 +12,7 @@ from typing import NoReturn, TypeVar
 import poslab
 from poslab.config import scripts
 from poslab.config.command_line import NAME, as_called, command_line, help_text, parse_line
-from poslab.environment import blamed, prepare
+from poslab.environment import prepare
 from poslab.errors import UserError, suggestion
 from poslab.processes import rank
 from poslab.signals import Interrupted, raise_on_signals
@@ -150,8 +150,6 @@ def one_line_errors() -> Iterator[None]:
                 f"error: {line!a}: is not UTF-8, as poslab's files are; rename it, or type it in UTF-8",
                 UserError.exit_code,
             )
-        if words := blamed(error):
-            _end(f"error: {words}", UserError.exit_code)
         raise
 
 

@@ -29,7 +29,6 @@ from poslab.config.overrides import (
     scheme_name,
     unquoted,
 )
-from poslab.environment import blamed
 from poslab.errors import SettingError, UserError
 from poslab.processes import quiet_other_processes
 from poslab.runs.folder import run_at
@@ -95,7 +94,7 @@ def _in_users_words(typed: list[str]) -> Iterator[None]:
     except UserError:
         raise
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
-        raise UserError(blamed(error) or explain(error, typed)) from error
+        raise UserError(explain(error, typed)) from error
 
 
 def _composed(overrides: list[str], arguments: Namespace) -> tuple[DictConfig, DictConfig]:
