@@ -16,7 +16,7 @@ from poslab.attention.documents import Documents
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.base import knows_fractions
-from poslab.positions.distances import distances_between
+from poslab.positions.terms import distances_between
 
 
 @dataclass(frozen=True, eq=False)

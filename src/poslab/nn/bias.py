@@ -11,7 +11,7 @@ from torch import Tensor
 from poslab.attention.reference import Pairwise
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
-from poslab.positions.distances import distances_between
+from poslab.positions.terms import distances_between
 
 
 def beyond_a_bias(scheme: PositionScheme, *terms: RelativeTerms | None) -> list[str]:

@@ -15,8 +15,8 @@ from poslab.errors import SettingError
 from poslab.nn.bias import beyond_a_bias, dense_bias
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.base import knows_fractions
-from poslab.positions.distances import distances_between
 from poslab.positions.sizes import check_sizes, initial_tables
+from poslab.positions.terms import distances_between
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # of (score, b, h, i, j)
 

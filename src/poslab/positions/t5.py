@@ -25,8 +25,8 @@ from torch import Tensor
 
 from poslab.errors import SettingError, require_at_least
 from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
-from poslab.positions.distances import distances_between
 from poslab.positions.pictures import Explanation, Picture, Strip, curves_of
+from poslab.positions.terms import distances_between
 
 _BIAS = (
     "What each head adds to the score of a key so far back; 1 more makes its weight 2.7 times as large. A line that "
