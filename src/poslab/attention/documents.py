@@ -136,7 +136,8 @@ class Documents:
         q (B, ..., Tq, n) and keys (B, ..., Tk, n) or None; attend gets those of a batch, and its index in `batches`.
         """
         queries = self._stacked(q, self._query_lengths)
-        of_keys = [[None] * len(self.batches) if x is None else self.of_keys(x) for x in keys]
+        nothing: list[Tensor | None] = [None] * len(self.batches)
+        of_keys = [nothing if x is None else self.of_keys(x) for x in keys]
         outs: list[Tensor] = [q.new_empty(0)] * len(self._key_lengths)
         for index, of_batch in enumerate(zip(queries, *of_keys, strict=True)):
             for number, out in zip(self.batches[index].numbers, attend(index, *of_batch), strict=True):

@@ -61,8 +61,9 @@ class SchemeModule(nn.Module):
             return replace(position_ids, documents=documents)
         if documents is not None and counted is None:
             # Texts have the draw of one seed, unless the scheme draws for each.
-            apart = seed is not None and self.pos.samples_each_text
-            seeds = itertools.count(seed) if apart else itertools.repeat(seed)
+            seeds: Iterator[int | None] = itertools.repeat(seed)
+            if seed is not None and self.pos.samples_each_text:
+                seeds = itertools.count(seed)
 
             def of_text(length: int) -> Tensor | None:
                 self.check_length(length)
