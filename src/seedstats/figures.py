@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from seedstats.comparison import Comparison
 from seedstats.groups import Group, by_name, is_number, varied_settings
 from seedstats.page import blocks
-from seedstats.page.looks import looks, printable, wrapped
+from seedstats.page.looks import looks_of, printable, wrapped
 from seedstats.statistics.intervals import Interval
 
 Styles = Mapping[str, dict[str, Any]]  # by label, for matplotlib's plot
@@ -22,12 +22,11 @@ DOTTED: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1}
 
 
 def styles_of(labels: Iterable[str], baseline: str | None = None) -> Styles:
-    """Return a line style for each label, in alphabetical order; the baseline's label says so and its style stands
-    out."""
-    styles = {label: look | {"label": wrapped(label)} for label, look in zip(sorted(labels), looks(), strict=False)}
+    """Return a line style for each label, in alphabetical order; the baseline's label says so and its line is
+    thicker."""
+    styles = {label: look | {"label": wrapped(label)} for label, look in looks_of(labels).items()}
     if baseline is not None:
-        marked = {"label": wrapped(f"{baseline} (baseline)"), "color": "black", "linestyle": "-", "linewidth": 2.5}
-        styles[baseline] |= marked
+        styles[baseline] |= {"label": wrapped(f"{baseline} (baseline)"), "linewidth": 2.5}
     return styles
 
 

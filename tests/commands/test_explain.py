@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from common import ENDING, ENDLESS, RICHEST, RunScript, assert_refused
 from corpora import VERDICT
 from runs_to_evaluate import make_run
+
+from poslab.config.files import CONFIGS
 
 FOREIGN = '''"""Positions by hearsay."""
 from dataclasses import dataclass
@@ -59,7 +62,7 @@ def script(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, scri
     for least_or_most in ("LEAST", "MOST"):
         monkeypatch.setattr(f"poslab.explanation.probe_data.{least_or_most}", 8)
     if "pictures" not in request.keywords:
-        monkeypatch.setattr("poslab.explanation.charts.svg", lambda figure, salt, text: "<svg></svg>")
+        monkeypatch.setattr("poslab.explanation.charts.svg", lambda figure: "<svg ></svg>")
     return script
 
 
@@ -71,8 +74,10 @@ def test_a_run(name: str, script: RunScript, tmp_path: Path) -> None:
     page = Page(file)
     assert f"How {name} knows position" in page.text
     probes = ("Heads that find copies", "Position in hidden states", "A linear probe ")
-    for heading in ("What the scheme computes", "Cut to the last n tokens", "Layer 1", "How far back 90% of", *probes):
+    for heading in ("What the scheme computes", "Cut to the last n tokens", "layer 1, head 0", "90% within", *probes):
         assert heading in page.text
+    visible = page.text.partition("</style>")[0].partition("// Points at one distance")[0]
+    assert "`" not in visible
     assert all(address.startswith(("#", "data:")) for address in page.fetched)
     assert page.tags.count("svg") >= 5
     assert "img" not in page.tags
@@ -125,6 +130,35 @@ def test_two_runs_side_by_side(script: RunScript, tmp_path: Path) -> None:
     assert_refused(script(f"ckpt={ENDLESS},full"), "reads another vocabulary than")
 
 
+def test_a_folder_of_two_runs(script: RunScript, tmp_path: Path, trained: Callable[..., Path]) -> None:
+    """They stand side by side, the better one first, on a page in that folder."""
+    run = trained(*TASK, f"pos={ENDLESS}")
+    for name, loss in (("a", 2.0), ("b", 1.0)):
+        shutil.copytree(run, tmp_path / "sweep" / name)
+        summary = tmp_path / "sweep" / name / "summary.json"
+        summary.write_text(json.dumps(json.loads(summary.read_text()) | {"best_val_loss": loss}))
+    assert script("ckpt=sweep")[::2] == (0, "")
+    page = Page(tmp_path / "sweep" / "explanation.html")
+    assert len(page.maps) == 2
+    assert page.text.index("sweep/b") < page.text.index("sweep/a")
+    shutil.copytree(run, tmp_path / "sweep" / "c")
+    assert_refused(script("ckpt=sweep"), "ckpt=sweep: has 3 runs; ")
+
+
+def test_a_model_that_makes_no_use_of_position(
+    script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the first thing that the page says, with a run that would."""
+    monkeypatch.setattr("poslab.explanation.sentences.uses_position", lambda ablations: False)
+    make_run(tmp_path / "run", f"pos={ENDLESS}")
+    assert script("ckpt=run")[::2] == (0, "")
+    page = Page(tmp_path / "run" / "explanation.html")
+    said = page.text.index("makes no use of position")
+    assert said < page.text.index("Attention by itself")
+    (experiment,) = re.findall(r"train.* -m experiment=(\w+)", page.text)
+    assert (CONFIGS / "experiment" / f"{experiment}.yaml").exists()
+
+
 def test_a_scheme_that_is_not_trained(script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("poslab.explanation.probe_data.LONGEST", 16)
     assert script(f"pos={ENDLESS}")[::2] == (0, "")
@@ -174,3 +208,5 @@ def test_a_text_that_is_gone(script: RunScript, tmp_path: Path) -> None:
     page = Page(run / "explanation.html")
     assert "the text it was trained on can't be read" in page.text
     assert "What the model does with it" not in page.text
+    assert "map" not in page.tags
+    assert "No attention is drawn here" in page.text

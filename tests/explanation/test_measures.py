@@ -14,10 +14,10 @@ from poslab.explanation import charts, measures
 from poslab.explanation.model_under_study import Findings, ModelUnderStudy
 from poslab.explanation.probe_data import Questions, of_task, of_text
 from poslab.explanation.retrieved import QUERIES, retrieved
-from poslab.explanation.sentences import sentences
+from poslab.explanation.sentences import sentences, uses_position
 from poslab.model.memory import MemoryGPT, Retrieval
 from poslab.model.memory.retrieval import unit
-from poslab.positions import OnText, Strip
+from poslab.positions import Curves, OnText, Strip
 
 SIZES = {"vocab_size": VOCAB, "context_length": CONTEXT, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
 SHIFTED = [name for name in UNBOUNDED if make_scheme(name).shift_invariant]
@@ -136,15 +136,53 @@ def test_strips_and_tables() -> None:
     chips = charts.chips(Strip("", "row", [0, 1, 2, 3, 4], [0, 1, 1, 2, 2]))
     assert chips.chips == [(0, 0, 0), (1, 1, 2), (2, 3, 4)]
     values = torch.tensor([[[0.0, 1.0], [2.0, 4.0]]])  # (1, 2, 2)
-    table = charts.cells(OnText("", values), ["a", "b"])
-    assert table.rows == [("a", [("0", "0.00"), ("2", "0.50")]), ("b", [("1", "0.25"), ("4", "1.00")])]
-    assert (table.layers, table.heads, table.highest) == ([("layer 0", 2)], ["0", "1"], "4")
-    many = charts.cells(OnText("", values.expand(20, 2, 2)), ["a", "b"])
-    assert many.heads == ["mean"] * 20
-    assert many.rows[0][1][0] == ("1", "0.40")
-    shares = charts.shares("", "", {"depth_1": {"48": 1.0, "96": 0.256}})
+    table = charts.on_text(OnText("", values), ["a", "b"])
+    first, second = table.rows
+    assert first == ("layer 0, head 0", [("0", "0.00"), ("1", "0.25")])
+    assert second == ("layer 0, head 1", [("2", "0.50"), ("4", "1.00")])
+    assert (table.columns, table.highest) == (["a", "b"], "4")
+    many = charts.on_text(OnText("", values.expand(20, 2, 2)), ["a", "b"])
+    assert [name for name, _ in many.rows] == [f"layer {n}, mean" for n in range(20)]
+    assert many.rows[0][1] == [("1", "0.40"), ("2.5", "1.00")]
+    shares = charts.heat("", "", [("length", 2)], ["48", "96"], {"depth 1": [1.0, 0.256]}, 1.0, share=True)
     assert shares.rows == [("depth 1", [("100%", "1.00"), ("26%", "0.26")])]
-    assert (shares.layers, shares.heads) == ([("length", 2)], ["48", "96"])
+
+
+def test_a_table_of_many_heads_has_a_row_for_each_layer() -> None:
+    shares = {"previous_token": torch.tensor([[0.1, 0.6], [0.2, 0.3]]).repeat(1, 13)}
+    table = charts.of_heads("", "", shares)
+    assert [name for name, _ in table.rows] == ["layer 0, highest", "layer 1, highest"]
+    assert [cells[0][0] for _, cells in table.rows] == ["60%", "30%"]
+
+
+@pytest.mark.parametrize(("lines", "panels"), [(1, 1), (3, 1), (4, 4), (12, 12)])
+def test_many_curves_have_a_panel_each(lines: int, panels: int) -> None:
+    values = torch.randn(lines, 40)
+    curves = Curves("Bias", "distance", "bias", [*range(40)], {f"head {n}": line for n, line in enumerate(values)})
+    chart = charts.of_picture(curves, "#0072b2")
+    assert len(chart.panels) == panels
+    named = [name for panel in chart.panels for name, _ in panel.data["lines"]]
+    assert [panel.title for panel in chart.panels if panel.title] == ([*curves.lines] if panels > 1 else [])
+    assert named == ([*curves.lines] if lines == 3 else [""] * panels)
+    assert not charts.needs_rows([curves])
+    assert charts.needs_rows([curves] * 25)
+    assert len(charts.of_picture(curves, "#0072b2", as_rows=True).panels) == 1
+
+
+@pytest.mark.parametrize(("layers", "heads", "panels"), [(2, 3, 6), (3, 12, 3)])
+def test_attention_by_distance_has_its_value_at_each_distance(layers: int, heads: int, panels: int) -> None:
+    """In a panel for each head or, of many, for each layer."""
+    by_distance = torch.rand(layers, heads, 40)
+    even, reach = torch.full((40,), 0.025), torch.full((layers, heads), 7)
+    measured = measures.AttentionMeasures(by_distance, by_distance / 2, even, reach, 30, torch.zeros(layers, heads))
+    chart = charts.of_attention("Attention", measured, "#0072b2", charts.limits_of_weights([measured]))
+    assert len(chart.panels) == panels
+    last = chart.panels[-1]
+    name, values = last.data["lines"][0 if panels == layers * heads else heads - 1]
+    assert name == ("text" if panels == layers * heads else f"head {heads - 1}")
+    assert values == pytest.approx(by_distance[-1, -1, last.data["at"]].tolist(), rel=0.01)
+    assert last.data["x"] == sorted(last.data["x"])
+    assert measured.sharpest.weight == float(by_distance[..., :20].max())
 
 
 def test_what_is_retrieved() -> None:
@@ -208,10 +246,35 @@ def test_findings_are_worded_by_their_sign(share: float, error: float, differenc
     changed = measures.Ablation(False, [1, 4], moved, moved, torch.full((2,), 0.01))
     ablations = dict.fromkeys(("truncate", "shuffle", "shift"), changed)
     study = ModelUnderStudy("x", GPT(make_scheme(UNBOUNDED[0]), **SIZES), Symbols(("a",)), {}, None)
-    _, *found = sentences(Findings(study, {}, {}, {}, None, probes, {}, ablations, None, []))
-    for sentence, beginning in zip(found, said, strict=False):
-        assert sentence.startswith(beginning)
-    assert f"its error is {error:.1f} tokens at best (layer 1), guessing the middle gives 33.2." in found[1]
+    found = sentences(Findings(study, {}, {}, {}, None, probes, {}, ablations, None, [])).others
+    for name, beginning in zip(("heads", "position", "truncate", "shuffle"), said, strict=False):
+        assert found[name].startswith(beginning)
+    assert f"its error is {error:.1f} tokens at best (layer 1), guessing the middle gives 33.2." in found["position"]
     ablations["shift"] = measures.Ablation(False, [0], moved[:1] * 0, moved[:1] * 0, torch.zeros(1))
-    texts = sentences(Findings(study, {}, {}, {}, None, probes, {}, ablations, None, []))
-    assert not any("positions are moved" in text for text in texts)  # there are none to move to
+    without = sentences(Findings(study, {}, {}, {}, None, probes, {}, ablations, None, [])).others
+    assert "shift" not in without  # because there are none to move to
+
+
+@pytest.mark.parametrize(
+    ("exact", "difference", "error", "moved", "uses"),
+    [
+        (False, 0.01, 0.005, 0.0, False),
+        (False, 0.5, 0.005, 0.0, True),
+        (False, 0.01, 0.1, 0.0, True),  # too few questions to say that it makes no use of position
+        (False, 0.0, 0.005, 0.5, True),  # places count, although the order doesn't
+        (True, -0.02, 0.02, 0.0, False),
+        (True, -0.8, 0.02, 0.0, True),
+    ],
+)
+def test_no_use_of_position_is_said_where_it_is_shown(
+    exact: bool, difference: float, error: float, moved: float, uses: bool
+) -> None:
+    def ablation(value: float, of: float) -> measures.Ablation:
+        values = torch.tensor([value, 0.0])
+        return measures.Ablation(exact, [1, 4], values + 0.5, values, torch.tensor([of, 0.0]))
+
+    ablations = {"truncate": ablation(0.9, 0.01), "shuffle": ablation(difference, error), "shift": ablation(moved, 0.0)}
+    assert uses_position(ablations) is uses
+    study = ModelUnderStudy("x", GPT(make_scheme(UNBOUNDED[0]), **SIZES), Symbols(("a",)), {}, None)
+    said = sentences(Findings(study, {}, {}, {}, None, None, {}, ablations, None, []))
+    assert bool(said.warning) is not uses

@@ -7,6 +7,7 @@ from pathlib import Path
 import hydra
 import torch
 
+from poslab.config.command_line import command_line
 from poslab.config.files import CONFIGS, require_writable, safe_name, write_whole
 from poslab.config.nodes import TARGET, shown, with_settings
 from poslab.config.schema import DataConfig
@@ -23,18 +24,23 @@ from poslab.model.decoder import GPT
 from poslab.model.memory import decoder_of
 from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
+from poslab.runs.folder import RunFolder
+from poslab.runs.summary import Summary
 
 _NAME = "explanation"
+_NEEDS_POSITION = "three_back"  # the experiment that is offered for a model that makes no use of position
+_MOST = 2  # models side by side
 
 
 def run_explanation(config: ExplainConfig, command: str) -> Path:
     """Write the page and return its path. Raises UserError for whatever the user can put right."""
     compute_on(config.threads)
     if config.ckpt:
-        checkpoints = [load_checkpoint(path, allow_code=config.allow_code) for path in config.ckpt]
+        paths = _runs_of_a_sweep(config.ckpt[0]) if len(config.ckpt) == 1 else config.ckpt
+        checkpoints = [load_checkpoint(path, allow_code=config.allow_code) for path in paths]
         for checkpoint in checkpoints:
             checkpoint.require_its_code()
-        if newest := dict(zip(config.ckpt, checkpoints, strict=True)).get("last"):  # another one, when it is made again
+        if newest := dict(zip(paths, checkpoints, strict=True)).get("last"):  # another one, when it is made again
             path = str(newest.run or newest.path)
             command = shlex.join(path if word in ("last", "ckpt=last") else word for word in shlex.split(command))
         out = _out(config, checkpoints)
@@ -49,15 +55,28 @@ def run_explanation(config: ExplainConfig, command: str) -> Path:
         print(f"measuring  {study.label} ...", flush=True)
         findings.append(examine(study))
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(out, write(findings, command))
+    write_whole(out, write(findings, command, command_line("train", "-m", f"experiment={_NEEDS_POSITION}")))
     print(f"page       {out}")
     return out
+
+
+def _runs_of_a_sweep(path: str) -> list[str]:
+    """Return the finished runs in a folder of runs, the one of the lowest loss first; of another path itself."""
+    folder = RunFolder(Path(os.path.expanduser(path)))
+    files = [] if folder.is_run else folder.path.glob("*/summary.json")
+    summaries = {file.parent: Summary.read(file) for file in files}
+    if len(summaries) > _MOST:
+        raise SettingError("ckpt", path, f"has {len(summaries)} runs; name one, or {_MOST} to stand side by side")
+    runs = sorted(summaries, key=lambda run: summaries[run].best_val_loss or 0.0)
+    return [str(run) for run in runs] or [path]
 
 
 def _out(config: ExplainConfig, checkpoints: list[Checkpoint]) -> Path:
     """Return the page's path. Raises SettingError where it can't be written, or holds no page of this command."""
     if config.out is not None:
         out = Path(os.path.expanduser(config.out))
+    elif len(checkpoints) > len(config.ckpt):  # the folder of a sweep
+        out = Path(os.path.expanduser(config.ckpt[0])) / f"{_NAME}.html"
     elif checkpoints:
         first, *others = checkpoints
         beside = first.run.path if first.run is not None else first.path.parent

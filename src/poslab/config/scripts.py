@@ -147,7 +147,7 @@ class ExplainConfig(Limited):
       poslab explain pos=SCHEME pos.SETTING=VALUE
     """
 
-    ckpt: list[str] = setting([], bare=True, help=f"{_CKPT}; or two, side by side")
+    ckpt: list[str] = setting([], bare=True, help=f"{_CKPT}; or two, or a folder of two, side by side")
     pos: SCHEME = setting({}, help="without a run: a scheme at its initialisation, with the settings of train")
     sentence: str | None = setting(
         None, text=True, help="text that the model is probed with; null: the beginning of the validation text"

@@ -1,8 +1,8 @@
-"""Figures of a page about one model: inline SVG, and data for its script to point at a distance in them."""
+"""Figures of a page about models: panels as inline SVG, with data for its script to point at a distance, and tables of
+colours."""
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -15,41 +15,68 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator, ScalarFormatter
 from torch import Tensor
 
-from poslab.evaluation.pictures import draw
-from poslab.explanation.measures import Ablation, AttentionMeasures
-from poslab.positions import Curves, OnText, Picture, Strip
-from seedstats.page.looks import looks
-from seedstats.page.svg import svg
+from poslab.explanation.measures import MASS, Ablation, AttentionMeasures
+from poslab.positions import Curves, Matrix, OnText, Picture, Strip
+from seedstats.page.looks import INK, LINE, SOFT, looks_of, shades, styled, two_shades
+from seedstats.page.svg import inline, svg
 
 Limits = tuple[float, float]
-_SIZE = (4.6, 3.3)  # inches: as wide as a phone's screen at the size at which text is set
+_WHOLE = (4.2, 2.9)  # inches: as wide as a phone's screen at the size at which text is set
+_SMALL = (2.1, 1.65)  # inches: two of them beside each other
 _LEAST = 0.2  # nats, or proportion of right answers: the least that an axis shows
-_MOST_HEADS = 24  # columns of a table that a phone has room for
+_ROW = 4  # panels beside each other and a text
+_MOST_PANELS = 24  # lines that have a panel each; more are rows of a heat map
+_FEW = 3  # lines that can be told apart in one panel
+_MOST_HEADS = 24  # rows of a table
+_MOST_NUMBERS = 8  # columns of a table with room for a number in each cell
+_SOLID = {"linestyle": "-"}  # as dashes have a meaning on this page
+_MANY = "A row is a head; across: distance. Orange: more than if all keys were alike; blue: less."
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture. data: points of the x axis in the units of the SVG, and the values of each line there."""
+
+    title: str
+    svg: Markup
+    data: dict[str, Any] | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Figure of the page. data: points of the x axis in the units of the SVG, and the values of each line there."""
+    """Panels with the same axes. axes: in words, where the panels are too small to name them. key: what the lines are,
+    by their class in page.css. small: whether many panels stand in a row; across: how many, where there is room."""
 
     title: str
     caption: str
-    svg: Markup
-    data: dict[str, Any] | None = None
+    panels: list[Panel]
+    axes: str = ""
+    key: dict[str, str] = field(default_factory=dict)
+    across: int = 0
+    small: bool = False
+
+    @property
+    def tall(self) -> bool:
+        """Return whether the panels need the whole width of the page."""
+        return self.across > _ROW
 
 
 @dataclass(frozen=True)
-class Cells:
-    """Table of colours: a row per token, a column per head or, where these are many, per layer.
-
-    rows: (word, (value, shade from 0 to 1) by column).
-    """
+class Heat:
+    """Table of colours. columns: in groups (name, count). rows: (name, (value, shade from 0 to 1) by column)."""
 
     title: str
     caption: str
-    layers: list[tuple[str, int]]  # with the number of columns
-    heads: list[str]
+    groups: list[tuple[str, int]]
+    columns: list[str]
     rows: list[tuple[str, list[tuple[str, str]]]]
     highest: str
+
+    @property
+    def numbers(self) -> bool:
+        """Return whether cells have room for their numbers."""
+        return len(self.columns) <= _MOST_NUMBERS
 
 
 @dataclass(frozen=True)
@@ -62,59 +89,140 @@ class Chips:
     chips: list[tuple[int, int, int]]
 
 
-def of_picture(picture: Picture, salt: str) -> Chart:
-    """Draw a picture of the scheme."""
-    figure = draw(picture)
-    figure.set_size_inches(*_SIZE)
-    axes = figure.axes[0]
-    axes.set_title("")
-    if not isinstance(picture, Curves):
-        return _chart(picture.title, picture.caption, figure, [], {}, salt)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    lines = picture.lines if picture.x_label == "distance" else {}
-    return _chart(picture.title, picture.caption, figure, picture.x, lines, salt)
+@styled()
+def of_picture(picture: Picture, colour: str, as_rows: bool = False) -> Chart:
+    """Draw a picture of the scheme: curves in a panel each, so that none hides another, or as rows of colours."""
+    if isinstance(picture, Matrix):
+        return _single(picture, _matrix(picture))
+    if as_rows and len(picture.lines) > _FEW:
+        return _single(picture, _rows(picture))
+    by_distance = picture.x_label == "distance"
+    if len(picture.lines) <= _FEW:
+        figure, axes = _axes(_WHOLE)
+        for (name, line), look in zip(picture.lines.items(), _together(colour), strict=False):
+            points = len(picture.x) if len(picture.lines) == 1 else None
+            axes.plot(picture.x, line.detach().float().cpu().numpy(), label=name, **look, **_dots(points))
+        axes.set(xlabel=picture.x_label, ylabel=picture.y_label, yscale="log" if picture.logarithmic else "linear")
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        if len(picture.lines) > 1:
+            axes.legend()
+        names = picture.lines if len(picture.lines) > 1 else [""]
+        lines = dict(zip(names, picture.lines.values(), strict=True)) if by_distance else {}
+        return Chart(picture.title, picture.caption, [_panel("", figure, picture.x, lines)])
+    values = torch.stack([line.detach().float().cpu() for line in picture.lines.values()])
+    space = 0.08 * float(values.max() - values.min()) or 0.1
+    limits = (float(values.min()) - space, float(values.max()) + space)
+    panels = []
+    for name, line in zip(picture.lines, values, strict=True):
+        figure, axes = _axes(_SMALL)
+        axes.plot(picture.x, values.T.numpy(), color=LINE[0], linewidth=1)  # all of them behind, for comparison
+        axes.plot(picture.x, line.numpy(), color=colour, linewidth=1.6, **_dots(len(picture.x)))
+        if picture.logarithmic:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(limits)
+            axes.yaxis.set_major_locator(MaxNLocator(4))
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        panels.append(_panel(name, figure, picture.x, {"": line} if by_distance else {}))
+    words = f"across: {picture.x_label}, up: {picture.y_label}"
+    return Chart(picture.title, picture.caption, panels, words, small=True)
 
 
-def of_attention(title: str, measured: AttentionMeasures, layer: int, salt: str) -> Chart:
-    """Draw a layer's attention by distance, dashed where position alone decides; on one scale for all layers."""
-    figure = Figure(figsize=_SIZE, layout="constrained")
-    axes = figure.subplots()
-    at = spread_distances(measured.even.shape[-1])
-    lines: dict[str, Tensor] = {}
-    for head, look in zip(range(measured.by_distance.shape[1]), looks(), strict=False):
-        for name, weights, line in (("", measured.by_distance, "-"), (" alone", measured.alone, "--")):
-            of_head = lines[f"head {head}{name}"] = weights[layer, head, at].clamp(min=1e-5)
-            label = f"head {head}" if line == "-" else None
-            width = 1.8 if line == "-" else 1
-            axes.plot(at, of_head.numpy(), line, color=look["color"], linewidth=width, label=label)
-    axes.plot(at, measured.even[at].numpy(), ":", color="black", linewidth=1, label="all alike")
-    axes.plot([], [], "--", color="gray", linewidth=1, label="position alone")
-    shown = torch.cat([measured.by_distance[..., at], measured.alone[..., at]])
-    limits = float(shown.min().clamp(min=1e-5)) / 1.3, min(1.3 * float(shown.max()), 1.3)
-    axes.set(xlabel="distance", ylabel="weight", yscale="log", ylim=limits)
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(NullFormatter() if limits[1] > 20 * limits[0] else "{x:.1g}")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="x-small", ncols=2, loc="lower left")
-    return _chart(title, "", figure, at, lines, salt)
+def _together(colour: str) -> list[dict[str, Any]]:
+    """Return looks of the few lines that stand in one panel."""
+    looks: list[dict[str, Any]] = [{"color": colour}, {"color": INK[0], "linestyle": "--"}]
+    return [*looks, {"color": SOFT[0], "linestyle": ":"}]
 
 
-def of_ablations(
-    title: str, caption: str, x_label: str, ablations: Mapping[str, Ablation], limits: Limits, salt: str
-) -> Chart:
+def _single(picture: Picture, figure: Figure) -> Chart:
+    return Chart(picture.title, picture.caption, [Panel("", inline(svg(figure), picture.title))])
+
+
+def needs_rows(pictures: Sequence[Picture]) -> bool:
+    """Return whether the curves of a scheme are too many for a panel each."""
+    return sum(len(picture.lines) for picture in pictures if isinstance(picture, Curves)) > _MOST_PANELS
+
+
+@styled()
+def of_attention(title: str, measured: AttentionMeasures, colour: str, limits: Limits) -> Chart:
+    """Draw attention by distance, beside what position alone decides: a panel for each head, or where these are many
+    for each layer."""
+    layers, heads, length = measured.by_distance.shape
+    at = spread_distances(length)
+    if layers * heads > _MOST_PANELS:
+        return Chart(title, "", [_heads(measured, layer, at) for layer in range(layers)], _MANY)
+    panels = []
+    for layer in range(layers):
+        for head in range(heads):
+            figure, axes = _axes(_SMALL)
+            text = measured.by_distance[layer, head, at].clamp(min=1e-5)
+            alone = measured.alone[layer, head, at].clamp(min=1e-5)
+            axes.plot(at, measured.even[at].numpy(), ":", color=SOFT[0], linewidth=1)
+            axes.plot(at, alone.numpy(), "--", color=INK[0], linewidth=1)
+            axes.plot(at, text.numpy(), color=colour, linewidth=1.8)
+            axes.set(yscale="log", ylim=limits)
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter(NullFormatter() if limits[1] > 20 * limits[0] else "{x:.1g}")
+            panel = _panel(f"layer {layer}, head {head}", figure, at, {"text": text, "position alone": alone})
+            panels.append(replace(panel, note=f"{MASS:.0%} within {int(measured.reach[layer, head])}"))
+    key = {"solid": "with text", "dashed": "position alone", "dotted": "all keys alike"}
+    return Chart(title, "", panels, "across: distance, up: weight, log axes", key, heads, small=True)
+
+
+def limits_of_weights(measured: Sequence[AttentionMeasures]) -> Limits:
+    """Return limits of a y axis on which the attention of all heads can be compared."""
+    shown = torch.cat([weights.flatten() for one in measured for weights in (one.by_distance, one.alone)])
+    return float(shown.min().clamp(min=1e-5)) / 1.3, min(1.3 * float(shown.max()), 1.3)
+
+
+def _heads(measured: AttentionMeasures, layer: int, at: list[int]) -> Panel:
+    """Draw a layer of many heads as rows: how many times as much as if all keys were alike, as colours."""
+    weights = measured.by_distance[layer][:, at].clamp(min=1e-6)
+    times = (weights / measured.even[at]).log2()
+    figure, axes = _axes((_WHOLE[0], 1 + 0.16 * len(times)))
+    axes.imshow(times.numpy(), cmap=two_shades(), vmin=-5, vmax=5, aspect="auto", interpolation="nearest")
+    axes.set_yticks(range(len(times)))
+    axes.grid(visible=False)
+    shown = [n for n, distance in enumerate(at) if distance & (distance - 1) == 0 and distance not in (1, 2)]
+    axes.set_xticks(shown, [str(at[n]) for n in shown])
+    low, high = (int(reach) for reach in measured.reach[layer].aminmax())
+    name = f"layer {layer}"
+    lines = {f"head {head}": row for head, row in enumerate(weights)}
+    text = inline(svg(figure), name)  # which lays the figure out
+    return Panel(name, text, _pointed(figure, at, range(len(at)), lines), f"{MASS:.0%} within {low} to {high}")
+
+
+@styled()
+def of_ablations(title: str, caption: str, x_label: str, ablations: Mapping[str, Ablation], limits: Limits) -> Chart:
     """Draw one ablation of each model, with twice the standard error of its difference from the unchanged text."""
-    figure = Figure(figsize=_SIZE, layout="constrained")
-    axes = figure.subplots()
-    for (label, ablation), look in zip(ablations.items(), looks(), strict=False):
+    figure, axes = _axes(_WHOLE)
+    looks = looks_of(ablations)
+    for label, ablation in ablations.items():
         bars = 2 * ablation.errors
-        axes.errorbar(ablation.sizes, ablation.values, bars, label=label, capsize=2, markersize=4, **look)
+        axes.errorbar(
+            ablation.sizes, ablation.values, bars, label=label, capsize=2, markersize=4, **looks[label] | _SOLID
+        )
     exact = next(iter(ablations.values())).exact
     axes.set(xlabel=x_label, ylabel="share of right answers" if exact else "loss, nats per token", ylim=limits)
-    axes.grid(alpha=0.3)
     if len(ablations) > 1:
-        axes.legend(fontsize="small")
+        axes.legend()
     _spread(axes, [size for ablation in ablations.values() for size in ablation.sizes])
-    return Chart(title, caption, _inline(figure, salt, title))
+    return Chart(title, caption, [Panel("", inline(svg(figure), title))])
+
+
+@styled()
+def of_positions(title: str, caption: str, errors: Mapping[str, Tensor], middle: float) -> Chart:
+    """Draw how far off a probe of each model's hidden states (L + 1,) is, beside guessing the middle of the text."""
+    figure, axes = _axes(_WHOLE)
+    looks = looks_of(errors)
+    for label, of_layers in errors.items():
+        axes.plot(range(len(of_layers)), of_layers.numpy(), label=label, **looks[label] | _SOLID)
+    axes.axhline(middle, color=SOFT[0], linestyle=":", label="guessing the middle")
+    highest = max(middle, *(float(of_layers.max()) for of_layers in errors.values()))
+    axes.set(xlabel="blocks passed", ylabel="error in tokens", ylim=(0, 1.25 * highest))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(loc="lower left")
+    return Chart(title, caption, [Panel("", inline(svg(figure), title))])
 
 
 def limits_of(ablations: Sequence[Ablation]) -> Limits:
@@ -131,30 +239,50 @@ def spread_distances(count: int) -> list[int]:
     return [d for d in sorted({*range(33), *far}) if d < count]
 
 
-def cells(picture: OnText, words: Sequence[str]) -> Cells:
-    """Return a table of the numbers at the tokens of a text."""
+def on_text(picture: OnText, words: Sequence[str]) -> Heat:
+    """Return a table of the numbers at the tokens of a text, a row for each head or, where these are many, layer."""
     values = picture.values.float()
     layers, heads, _ = values.shape
     if layers * heads > _MOST_HEADS:
         values, heads = values.mean(1, keepdim=True), 1
-    highest = picture.highest or max(float(values.max()), 1e-9)
-    columns = values.flatten(0, 1).T.tolist()  # (T, columns)
-    rows = [
-        (w, [(f"{v:.3g}", f"{min(v / highest, 1):.2f}") for v in row]) for w, row in zip(words, columns, strict=True)
-    ]
-    names = [str(head) if heads > 1 else "mean" for _ in range(layers) for head in range(heads)]
-    spans = [(f"layer {layer}", heads) for layer in range(layers)]
-    return Cells(picture.title, picture.caption, spans, names, rows, f"{highest:.3g}")
+    names = [f"layer {n // heads}, {f'head {n % heads}' if heads > 1 else 'mean'}" for n in range(layers * heads)]
+    rows = dict(zip(names, values.flatten(0, 1).tolist(), strict=True))
+    return heat(picture.title, picture.caption, [("", len(words))], words, rows, picture.highest)
 
 
-def shares(title: str, caption: str, by_row: Mapping[str, Mapping[str, float]]) -> Cells:
-    """Return a table of shares by row and length, white to blue."""
-    lengths = list(next(iter(by_row.values())))
-    rows = [
-        (name.replace("_", " "), [(f"{share:.0%}", f"{share:.2f}") for share in of_row.values()])
-        for name, of_row in by_row.items()
-    ]
-    return Cells(title, caption, [("length", len(lengths))], lengths, rows, "1")
+def of_heads(title: str, caption: str, shares: Mapping[str, Tensor]) -> Heat:
+    """Return a table of shares of attention (L, H) by kind: a row for each head or, of many, for the highest of each
+    layer."""
+    layers, heads = next(iter(shares.values())).shape
+    if layers * heads <= _MOST_HEADS:
+        names = [f"layer {layer}, head {head}" for layer in range(layers) for head in range(heads)]
+        rows = torch.stack([of_kind.flatten() for of_kind in shares.values()], -1)
+    else:
+        names = [f"layer {layer}, highest" for layer in range(layers)]
+        rows = torch.stack([of_kind.amax(-1) for of_kind in shares.values()], -1)
+    kinds = [kind.removesuffix("_token") for kind in shares]
+    by_name = dict(zip(names, rows.tolist(), strict=True))
+    return heat(title, caption, [("", len(kinds))], kinds, by_name, share=True)
+
+
+def heat(
+    title: str,
+    caption: str,
+    groups: Sequence[tuple[str, int]],
+    columns: Sequence[str],
+    rows: Mapping[str, Sequence[float]],
+    highest: float | None = None,
+    share: bool = False,
+) -> Heat:
+    """Return a table of numbers as colours. highest: the number of the darkest; None: the highest of them."""
+    highest = highest or max(max(row) for row in rows.values()) or 1.0
+    cells = {
+        name: [(f"{v:.0%}" if share else f"{v:.3g}", f"{min(max(v / highest, 0), 1):.2f}") for v in row]
+        for name, row in rows.items()
+    }
+    return Heat(
+        title, caption, [*groups], [*columns], [*cells.items()], f"{highest:.0%}" if share else f"{highest:.3g}"
+    )
 
 
 def chips(strip: Strip) -> Chips:
@@ -164,42 +292,87 @@ def chips(strip: Strip) -> Chips:
     return Chips(strip.title, strip.caption, strip.unit, [(row, shared[0], shared[-1]) for row, shared in ranges])
 
 
-def _chart(title: str, caption: str, figure: Figure, x: Sequence[int], lines: Mapping[str, Tensor], salt: str) -> Chart:
-    if not lines:
-        return Chart(title, caption, _inline(figure, salt, title))
+def _axes(size: tuple[float, float]) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots()
+    axes.grid()
+    return figure, axes
+
+
+def _dots(points: int | None) -> dict[str, Any]:
+    """Return markers for few points, of which each counts; none between the dashes of several lines, None."""
+    return {"marker": "o", "markersize": 3} if points and points <= 40 else {}
+
+
+def _matrix(picture: Matrix) -> Figure:
+    figure, axes = _axes((4.0, 3.3))
+    values = picture.values.detach().float().cpu().numpy()
+    image = axes.imshow(values, cmap=two_shades(), vmin=-1, vmax=1, interpolation="nearest")
+    axes.grid(visible=False)
+    axes.set(xlabel=picture.x_label, ylabel=picture.y_label)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
+    figure.colorbar(image, ax=axes, shrink=0.8)
+    return figure
+
+
+def _rows(picture: Curves) -> Figure:
+    """Draw many curves as rows of colours."""
+    values = torch.stack([line.detach().float().cpu() for line in picture.lines.values()])
+    values = values.clamp(min=1e-9).log10() if picture.logarithmic else values
+    figure, axes = _axes((_WHOLE[0], 1 + 0.16 * len(values)))
+    low, high = (float(value) for value in values.aminmax())
+    if low < 0 < high and not picture.logarithmic:
+        low, high = -max(-low, high), max(-low, high)
+    image = axes.imshow(
+        values.numpy(),
+        cmap=two_shades() if low < 0 < high else shades(),
+        vmin=low,
+        vmax=high,
+        aspect="auto",
+        interpolation="nearest",
+        extent=(picture.x[0] - 0.5, picture.x[-1] + 0.5, len(values) - 0.5, -0.5),
+    )
+    axes.grid(visible=False)
+    label = f"{picture.y_label}{', log10' * picture.logarithmic}"
+    axes.set(xlabel=picture.x_label, ylabel=next(iter(picture.lines)).rpartition(" ")[0])
+    figure.colorbar(image, ax=axes, label=label)
+    return figure
+
+
+def _panel(title: str, figure: Figure, x: Sequence[int], lines: Mapping[str, Tensor]) -> Panel:
+    """Return a panel of lines over x; with lines by distance its reader can point at one."""
     axes = figure.axes[0]
+    if not lines:
+        return Panel(title, inline(svg(figure), title))
     if x[0] >= 0:
         _spread(axes, x)
-    text = _inline(figure, salt, title)  # which lays the figure out
+    text = inline(svg(figure), title)  # which lays the figure out
     shown = set(x if x[0] < 0 else spread_distances(x[-1] + 1))
     kept = [n for n, distance in enumerate(x) if distance in shown]
-    unit = 72 / figure.dpi
-    height = figure.bbox.height * unit
-    box = axes.get_window_extent()
-    pixels = axes.transData.transform([(x[n], axes.get_ylim()[0]) for n in kept])[:, 0]
-    data = {
-        "at": [x[n] for n in kept],
+    at = [x[n] for n in kept]
+    return Panel(title, text, _pointed(figure, at, at, {name: line[kept] for name, line in lines.items()}))
+
+
+def _pointed(figure: Figure, at: Sequence[int], x: Sequence[int], lines: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return what a page's script needs to point at a distance. at: distances; x: where the axis has them."""
+    axes, unit = figure.axes[0], 72 / figure.dpi
+    box, height = axes.get_window_extent(), figure.bbox.height * unit
+    pixels = axes.transData.transform([(place, axes.get_ylim()[0]) for place in x])[:, 0]
+    return {
+        "at": list(at),
         "x": [round(float(p) * unit, 1) for p in pixels],
         "y": [round(height - box.y1 * unit, 1), round(height - box.y0 * unit, 1)],
-        "lines": {name: [float(f"{v:.3g}") for v in line[kept].tolist()] for name, line in lines.items()},
+        "lines": [(name, [float(f"{v:.3g}") for v in line.tolist()]) for name, line in lines.items()],
     }
-    return Chart(title, caption, text, data)
 
 
 def _spread(axes: Axes, x: Sequence[int]) -> None:
     """Give near distances room: 0, 1, 2, 4, ... at equal steps."""
     axes.set_xscale("symlog", base=2, linthresh=1)
     ticks = [tick for tick in (0, *(2**n for n in range(32))) if min(x) <= tick <= max(x)]
-    axes.set_xticks(ticks[:: 1 if len(ticks) < 11 else 2])
+    most = 5 if axes.figure.get_figwidth() < _WHOLE[0] else 10  # type: ignore[union-attr]
+    axes.set_xticks(ticks[:: -(-len(ticks) // most)])
     axes.set_xlim(min(x) - 0.3, max(x) * 1.15 + 0.3)
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.xaxis.set_minor_locator(NullLocator())
-
-
-def _inline(figure: Figure, salt: str, title: str) -> Markup:
-    """Return the figure as an element of a page: no ids that two figures could share, as wide as there is room."""
-    text = svg(figure, salt, "none")
-    text = re.sub(r'<g id="[^"]*"', "<g", text[text.index("<svg") :])
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r' width="[^"]*" height="[^"]*"', "", text, count=1)
-    return Markup(text.replace("<svg ", Markup('<svg role="img" aria-label="{}" ').format(title), 1))

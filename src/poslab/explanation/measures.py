@@ -5,6 +5,7 @@ L layers, H heads, T tokens, N questions.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,6 +33,24 @@ class AttentionMeasures:
     reach: Tensor  # (L, H): tokens, the query's own included, that hold MASS of the weight
     even_reach: int
     first: Tensor  # (L, H): weight of the first token of the text
+
+    @property
+    def sharpest(self) -> "Sharpest":
+        """Return the head that looks most at one distance, of those that every query has a key at."""
+        near = self.by_distance[..., : max(1, self.by_distance.shape[-1] // 2)]
+        layer, head, distance = (int(index) for index in torch.unravel_index(near.argmax(), near.shape))
+        return Sharpest(layer, head, distance, float(near.max()), float(self.even[distance]))
+
+
+class Sharpest(NamedTuple):
+    """Head that has more of its attention at one distance than any other head at any. weight: the mean of what it has
+    there; even: the same if all keys got the same weight."""
+
+    layer: int
+    head: int
+    distance: int
+    weight: float
+    even: float
 
 
 @dataclass(frozen=True, eq=False)

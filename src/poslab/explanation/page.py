@@ -1,24 +1,28 @@
 """Page that explains a model, or two side by side: what stands where, and the captions of its charts."""
 
 import base64
+import re
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
-import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
+from torch import Tensor
 
 from poslab.data.tokenizer import AnyVocabulary
 from poslab.evaluation.pictures import attention_maps
-from poslab.evaluation.probes import Probes
 from poslab.explanation import charts
-from poslab.explanation.charts import Cells, Chart, Chips
-from poslab.explanation.measures import MASS
+from poslab.explanation.charts import Chart, Chips, Heat
 from poslab.explanation.model_under_study import Findings
 from poslab.explanation.retrieved import Retrieved
-from poslab.explanation.sentences import sentences
+from poslab.explanation.sentences import Sentences, sentences
 from poslab.metric import EXACT
-from poslab.positions import Curves, Matrix, OnText, Strip
+from poslab.positions import Curves, Explanation, Matrix, Strip
+from seedstats.page.looks import COLOURS, numbers_of
+from seedstats.page.style import style
 
 MARK = '<meta name="generator" content="poslab explain">'  # which marks a page as written by this module
 _AROUND = 16  # tokens on either side of one that was retrieved
@@ -47,10 +51,16 @@ _ABLATIONS = {
         "Surprising: a rise within the context trained on.",
     ),
 }
-
 _OF_TEXT = ("truncate", "shuffle")
 
-# Titles and captions of the probes.
+# Titles and captions of what else is measured.
+_REACH = (
+    "Attention by distance",
+    "How much weight each head gives to what stands so far back. The dashed line is the same head where the text is "
+    "one token again and again: keys differ in nothing but position, so this is what position alone decides. Solid on "
+    "dashed is nothing but position, solid away from dashed is content. Surprising: a solid line that falls more "
+    "steeply than its dashed one, or a later layer that sees less than the first one.",
+)
 _HEADS = (
     "Heads that find copies",
     "In texts of random tokens that come again and again: how much of its attention each head has on the token before "
@@ -68,10 +78,54 @@ _EXACT = (
     "Share of examples without an error, by length (columns, as the task counts it), for all answers and for parts of "
     "them (rows). Surprising: a part that is paler than those above and below.",
 )
+_OWN_WORDS = "A picture that the scheme gives of itself, without words."
 
 
-def write(findings: Sequence[Findings], command: str) -> str:
-    """Return the page, as HTML that needs no other file."""
+@dataclass(frozen=True)
+class Part:
+    """One model: its name on the page, and the property of CSS with its colour."""
+
+    label: str
+    hue: str
+    findings: Findings
+    sentences: Sentences
+    words: list[str]  # of the sample, visible
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Block of the page: what was measured, what it says of each model, and the figures that show it."""
+
+    title: str
+    caption: str
+    says: list[tuple[Part, str]] = field(default_factory=list)
+    figures: list[tuple[Part | None, Chart | Heat | Chips]] = field(default_factory=list)
+    alone: bool = False  # whether there is no other block to stand beside it
+
+    @property
+    def wide(self) -> bool:
+        """Return whether the figures need the whole width; others stand beside each other."""
+        figures = [figure for _, figure in self.figures]
+        panels = any(len(figure.panels) > 1 for figure in figures if isinstance(figure, Chart))
+        long = any(not figure.numbers for figure in figures if isinstance(figure, Heat))
+        several = len(figures) > 1 and not all(isinstance(figure, Heat) for figure in figures)
+        return self.alone or panels or long or several or any(isinstance(figure, Chips) for figure in figures)
+
+    @property
+    def tall(self) -> bool:
+        """Return whether the figures stand below the text, for all the room that there is."""
+        return any(figure.tall for _, figure in self.figures if isinstance(figure, Chart))
+
+    @property
+    def pointed(self) -> bool:
+        """Return whether its reader can point at a distance in the figures."""
+        panels = [panel for _, figure in self.figures if isinstance(figure, Chart) for panel in figure.panels]
+        return any(panel.data for panel in panels) or any(isinstance(figure, Chips) for _, figure in self.figures)
+
+
+def write(findings: Sequence[Findings], command: str, better: str) -> str:
+    """Return the page, as HTML that needs no other file. better: the command that trains a model which needs position,
+    for one that makes no use of it."""
     environment = Environment(
         loader=PackageLoader("poslab.explanation"),
         autoescape=select_autoescape(["html.j2"]),
@@ -79,72 +133,175 @@ def write(findings: Sequence[Findings], command: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["prose"] = prose
+    numbers = numbers_of(one.study.label for one in findings)
+    parts = []
+    for one in findings:
+        hue = f"var(--c{numbers[one.study.label] % len(COLOURS)})"
+        parts.append(Part(one.study.label, hue, one, sentences(one), _words(one)))
     probe_data = next((one.study.probe_data for one in findings if one.study.probe_data is not None), None)
+    maps = [_map(part) for part in parts]
+    retrieved = [_retrieved(one.retrieved, one.study.vocabulary) if one.retrieved else None for one in findings]
     return environment.get_template("page.html.j2").render(
         mark=MARK,
-        parts=[_part(one, f"s{number}") for number, one in enumerate(findings)],
-        ablations=_ablations(findings),
+        style=Markup(style()),
+        parts=parts,
+        maps=maps,
+        retrieved=retrieved,
+        schemes=[_scheme(part) for part in parts],
+        descriptions=[_descriptions(part) for part in parts],
+        measured=_measured(parts),
+        better=better if all(part.sentences.warning for part in parts) else "",
         probe_data=None if probe_data is None else probe_data.name,
         exact=probe_data is not None and probe_data.task is not None,
         notes=[note for one in findings for note in one.notes],
-        mass=f"{MASS:.0%}",
         command=command,
     )
 
 
-def _part(findings: Findings, name: str) -> dict[str, Any]:
-    """Return the part of the page about one model alone, by the names of the template."""
-    study, measured = findings.study, findings.measured
-    model, probe_data = study.model, study.probe_data
-    sample = [] if probe_data is None else probe_data.sample.tolist()
-    words = [visible(study.vocabulary.decode([i])).strip() or "␣" for i in sample]
-    figures: list[Chart | Cells | Chips] = []
-    for number, picture in enumerate({**findings.explanations, **findings.pictures}.values()):
-        if isinstance(picture, Curves | Matrix):
-            figures.append(charts.of_picture(picture, f"{name}p{number}"))
-        else:
-            figures.append(charts.chips(picture) if isinstance(picture, Strip) else charts.cells(picture, words))
-    probes = [] if findings.probes is None else _of_probes(findings.probes, name)
-    shares = findings.by_length.items()
-    exact = {name.removeprefix(f"{EXACT.name}_"): share for name, share in shares if name.startswith(EXACT.name)}
-    if exact:
-        probes.append(charts.shares(*_EXACT, exact))
-    part: dict[str, Any] = {
-        "label": study.label,
-        "sentences": sentences(findings),
-        "facts": study.facts,
-        "descriptions": {kind: _paragraphs(text) for kind, text in findings.descriptions.items()},
-        "figures": figures,  # of the scheme
-        "probes": probes,
-        "last": None,
-        "maps": None,  # for the page's script, as `retrieved`
-        "retrieved": None if findings.retrieved is None else _retrieved(findings.retrieved, study.vocabulary),
-    }
-    if probe_data is None or measured is None:
-        return part
-    layers = range(model.shape.num_layers)
-    sink = (
-        f"{float(measured.first.mean()):.0%} of it lies on the first token of the text, and "
-        f"{float(measured.by_distance[..., 0].mean()):.0%} on the query itself"
-    )
-    weights = attention_maps(model, probe_data.sample)  # (L, H, T, T)
-    packed = base64.b64encode((weights.sqrt() * 255).round().byte().numpy().tobytes()).decode()
-    return part | {
-        "attention": [charts.of_attention(f"Layer {n}", measured, n, f"{name}a{n}") for n in layers],
-        "reach": measured.reach.tolist(),  # of each layer, within how many tokens each head's attention lies
-        "sink": sink,
-        "last": charts.cells(OnText("Where the last token looks", weights[:, :, -1]), words),
-        "maps": {"words": words, "shape": list(weights.shape), "weights": packed},
+def _words(findings: Findings) -> list[str]:
+    if findings.study.probe_data is None:
+        return []
+    sample = findings.study.probe_data.sample.tolist()
+    return [visible(findings.study.vocabulary.decode([token])).strip() or "␣" for token in sample]
+
+
+# The scheme
+
+
+def _scheme(part: Part) -> list[Finding]:
+    """Return the pictures of a scheme; those that follow each other with one caption are one block."""
+    pictures = [*part.findings.explanations.values(), *part.findings.pictures.values()]
+    as_rows = charts.needs_rows([picture for picture in pictures if isinstance(picture, Curves)])
+    blocks = []
+    for caption, group in groupby(pictures, key=lambda picture: picture.caption):
+        figures = [_picture(picture, part, as_rows) for picture in group]
+        title = figures[0].title if len(figures) == 1 else ""
+        blocks.append(Finding(title, caption or _OWN_WORDS, [], [(None, figure) for figure in figures]))
+    narrow = [False, *(not block.wide for block in blocks), False]
+    return [replace(block, alone=not narrow[n] and not narrow[n + 2]) for n, block in enumerate(blocks)]
+
+
+def _picture(picture: Explanation, part: Part, as_rows: bool) -> Chart | Heat | Chips:
+    if isinstance(picture, Curves | Matrix):
+        return charts.of_picture(picture, _colour(part), as_rows)
+    return charts.chips(picture) if isinstance(picture, Strip) else charts.on_text(picture, part.words)
+
+
+def _colour(part: Part) -> str:
+    """Return the colour of a model's lines, as matplotlib has it."""
+    return COLOURS[int(re.sub(r"\D", "", part.hue))][0]
+
+
+def _descriptions(part: Part) -> dict[str, list[tuple[bool, str]]]:
+    return {kind: _paragraphs(text) for kind, text in part.findings.descriptions.items()}
+
+
+def _paragraphs(text: str) -> list[tuple[bool, str]]:
+    """Return the paragraphs of a docstring; the lines of formulas stay."""
+    parts = [part for part in text.split("\n\n") if part.strip()]
+    return [(part[0] == " ", textwrap.dedent(part) if part[0] == " " else " ".join(part.split())) for part in parts]
+
+
+# What is measured
+
+
+def _measured(parts: Sequence[Part]) -> list[list[Finding]]:
+    """Return the blocks on what the models do, as far as it is measured: lists of those that stand side by side."""
+    rows = [_ablations(parts), _by_distance(parts), [*_probes(parts), *_exact(parts)]]
+    return [row for row in rows if row]
+
+
+def _says(parts: Sequence[Part], name: str) -> list[tuple[Part, str]]:
+    return [(part, part.sentences.others[name]) for part in parts if name in part.sentences.others]
+
+
+def _ablations(parts: Sequence[Part]) -> list[Finding]:
+    by_label = {part.label: part.findings.ablations for part in parts if part.findings.ablations}
+    if not by_label:
+        return []
+    blocks = []
+    for name, (title, x_label, caption) in _ABLATIONS.items():
+        ablations = {label: of_model[name] for label, of_model in by_label.items()}
+        on_one_scale = _OF_TEXT if name in _OF_TEXT else _ABLATIONS
+        limits = charts.limits_of([of_model[other] for of_model in by_label.values() for other in on_one_scale])
+        chart = charts.of_ablations(title, "", x_label, ablations, limits)
+        blocks.append(Finding(title, caption, _says(parts, name), [(None, chart)]))
+    return blocks
+
+
+def _by_distance(parts: Sequence[Part]) -> list[Finding]:
+    measured = [(part, part.findings.measured) for part in parts if part.findings.measured is not None]
+    if not measured:
+        return []
+    limits = charts.limits_of_weights([attention for _, attention in measured])
+    says: list[tuple[Part, str]] = []
+    figures: list[tuple[Part | None, Chart | Heat | Chips]] = []
+    for part, attention in measured:
+        sink = (
+            f"{float(attention.first.mean()):.0%} of all attention lies on the first token of the text, and "
+            f"{float(attention.by_distance[..., 0].mean()):.0%} on the query itself."
+        )
+        says.append((part, f"{part.sentences.others['reach']} {sink}"))
+        chart = charts.of_attention(_REACH[0], attention, _colour(part), limits)
+        figures.append((part if len(parts) > 1 else None, chart))
+    return [Finding(*_REACH, says, figures)]
+
+
+def _probes(parts: Sequence[Part]) -> list[Finding]:
+    probed = {part.label: part.findings.probes for part in parts if part.findings.probes is not None}
+    if not probed:
+        return []
+    tables: list[tuple[Part | None, Chart | Heat | Chips]] = []
+    for part in parts:
+        if part.label in probed:
+            table = charts.of_heads(_HEADS[0], "", probed[part.label].heads)
+            tables.append((part if len(parts) > 1 else None, table))
+    errors = {label: probes.errors for label, probes in probed.items()}
+    middle = next(iter(probed.values())).middle
+    chart = charts.of_positions(_POSITION[0], "", errors, middle)
+    return [
+        Finding(*_POSITION, _says(parts, "position"), [(None, chart)]),
+        Finding(*_HEADS, _says(parts, "heads"), tables),
+    ]
+
+
+def _exact(parts: Sequence[Part]) -> list[Finding]:
+    tables: list[tuple[Part | None, Chart | Heat | Chips]] = []
+    for part in parts:
+        shares = part.findings.by_length
+        rows = {name: by_length for name, by_length in shares.items() if name.startswith(EXACT.name)}
+        if rows:
+            lengths = list(next(iter(rows.values())))
+            named = {
+                name.removeprefix(f"{EXACT.name}_").replace("_", " "): list(of.values()) for name, of in rows.items()
+            }
+            table = charts.heat(_EXACT[0], "", [("length", len(lengths))], lengths, named, 1.0, share=True)
+            tables.append((part if len(parts) > 1 else None, table))
+    return [Finding(*_EXACT, _says(parts, "exact"), tables)] if tables else []
+
+
+def _map(part: Part) -> dict[str, Any] | None:
+    """Return the attention of all heads on the sample, and the head that the page begins with; None without a text."""
+    findings = part.findings
+    if findings.study.probe_data is None or findings.measured is None:
+        return None
+    weights = attention_maps(findings.study.model, findings.study.probe_data.sample)  # (L, H, T, T)
+    sharpest = findings.measured.sharpest
+    return {
+        "words": part.words,
+        "shape": list(weights.shape),
+        "weights": base64.b64encode((weights.sqrt() * 255).round().byte().numpy().tobytes()).decode(),
+        "letters": max(map(len, part.words)) < 3,
+        "layer": sharpest.layer,
+        "head": sharpest.head,
+        "shades": _shades(weights[sharpest.layer, sharpest.head]),
     }
 
 
-def _of_probes(probes: Probes, name: str) -> list[Chart | Cells]:
-    scores = torch.stack(list(probes.heads.values()), -1)  # (L, H, kinds)
-    heads = charts.cells(OnText(_HEADS[0], scores, 1.0, _HEADS[1]), ["previous", "duplicate", "induction"])
-    errors = {"linear probe": probes.errors, "guess": torch.full_like(probes.errors, probes.middle)}
-    layers = list(range(len(probes.errors)))
-    curves = Curves(_POSITION[0], "layer", "tokens off", layers, errors, _POSITION[1])
-    return [heads, charts.of_picture(curves, f"{name}e")]
+def _shades(weights: Tensor) -> list[list[str]]:
+    """Return the shade of each key that a query sees, a row for each query, as the page's script makes them, too."""
+    return [[f"{shade:.2f}" for shade in row[: n + 1]] for n, row in enumerate(weights.sqrt().tolist())]
 
 
 def _retrieved(retrieved: Retrieved, vocabulary: AnyVocabulary) -> dict[str, Any]:
@@ -175,23 +332,9 @@ def _retrieved(retrieved: Retrieved, vocabulary: AnyVocabulary) -> dict[str, Any
     }
 
 
-def _ablations(findings: Sequence[Findings]) -> list[Chart]:
-    by_label = {one.study.label: one.ablations for one in findings if one.ablations}
-    if not by_label:
-        return []
-    drawn = []
-    for name, (title, x_label, caption) in _ABLATIONS.items():
-        ablations = {label: one[name] for label, one in by_label.items()}
-        on_one_scale = _OF_TEXT if name in _OF_TEXT else _ABLATIONS
-        limits = charts.limits_of([one[other] for one in by_label.values() for other in on_one_scale])
-        drawn.append(charts.of_ablations(title, caption, x_label, ablations, limits, f"t{name}"))
-    return drawn
-
-
-def _paragraphs(text: str) -> list[tuple[bool, str]]:
-    """Return the paragraphs of a docstring; the lines of formulas stay."""
-    parts = [part for part in text.split("\n\n") if part.strip()]
-    return [(part[0] == " ", textwrap.dedent(part) if part[0] == " " else " ".join(part.split())) for part in parts]
+def prose(text: str) -> Markup:
+    """Return a text with what stands between backticks as code."""
+    return Markup(re.sub(r"(`+)(.+?)\1", r"<code>\2</code>", str(escape(text))))
 
 
 def visible(text: str) -> str:

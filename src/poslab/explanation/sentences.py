@@ -1,38 +1,73 @@
 """Measures of a model in words, a sentence each."""
 
+from dataclasses import dataclass
+
 from poslab.evaluation.probes import Probes
-from poslab.explanation.measures import MASS, Ablation
+from poslab.explanation.measures import MASS, Ablation, Sharpest
 from poslab.explanation.model_under_study import Findings
+from poslab.metric import EXACT
 
 _SMALL = 0.01  # nats, or proportion of right answers: less is called nothing
+_LARGE = {False: 0.05, True: 0.1}  # nats, and proportion: a model without position is shown to lose less than this
 
 
-def sentences(findings: Findings) -> list[str]:
+@dataclass(frozen=True)
+class Sentences:
+    """Sentences on one model. answer: what the page begins with. warning: that it makes no use of position, or nothing.
+    others: by the name of what is measured."""
+
+    answer: str
+    warning: str
+    others: dict[str, str]
+
+
+def sentences(findings: Findings) -> Sentences:
     """Return the measures in words, each beginning with what it shows."""
-    model, probe_data = findings.study.model, findings.study.probe_data
-    known = model.pos.max_length(model.shape)
-    longest = model.shape.training_length if probe_data is None else probe_data.longest
-    text = [
-        f"It is defined at any position. In training it read at most {longest:,} tokens, and anything longer is "
-        "extrapolation."
-        if known is None
-        else f"It has {known:,} positions, 0 to {known - 1:,}: a longer text can't be read in one piece."
-    ]
+    measured, ablations = findings.measured, findings.ablations
+    answer = []
+    if ablations:
+        answer.append(_right(ablations["truncate"]))
+    elif not findings.study.trained:
+        answer.append("Not trained: this is what it computes before its first step.")
+    if measured is not None:
+        answer.append(_sharpest(measured.sharpest))
+    warning = ""
+    if ablations and not uses_position(ablations):
+        change = "if all tokens but the last come in a random order"
+        warning = f"This model makes no use of position: {change}, {_unchanged(ablations['shuffle'])}."
+    return Sentences(" ".join(answer) or _range(findings), warning, _others(findings))
+
+
+def uses_position(ablations: dict[str, Ablation]) -> bool:
+    """Return False where neither the order of the tokens before nor their places are of use: where shuffling all but
+    the last, or moving all, is shown to change next to nothing."""
+    shuffled, moved = ablations["shuffle"], ablations["shift"]
+    most = float(shuffled.differences[0].abs() + 3 * shuffled.errors[0])
+    return most > _LARGE[shuffled.exact] or bool(_changed(moved))
+
+
+def _others(findings: Findings) -> dict[str, str]:
+    text = {"range": _range(findings)}
     if findings.measured is not None:
-        text.append(_reach(sorted(findings.measured.reach.flatten().tolist()), findings.measured.even_reach))
+        text["reach"] = _reach(sorted(findings.measured.reach.flatten().tolist()), findings.measured.even_reach)
     if findings.probes is not None:
-        text += [_induction(findings.probes), _position(findings.probes)]
+        text |= {"heads": _induction(findings.probes), "position": _position(findings.probes)}
+    exact = findings.by_length.get(EXACT.name)
+    if exact:
+        shares = ", ".join(f"{share:.0%} at {length}" for length, share in exact.items())
+        trained = findings.study.model.shape.training_length
+        text["exact"] = f"Examples without an error, by length: {shares}. Training ended at {trained}."
     if findings.retrieved is not None:
         low, high = (f"{float(share):.0%}" for share in findings.retrieved.gates.aminmax())
         verb = "hardly retrieves" if float(findings.retrieved.gates.max()) < _HARDLY else "retrieves"
-        text.append(
+        text["retrieved"] = (
             f"Layer {findings.retrieved.layer} {verb}: of its heads' output, {low} to {high} come from before the "
             f"segment. Half of that attention lies more than {findings.retrieved.median_distance:,} tokens back."
         )
     if findings.ablations:
-        text += [_until(findings.ablations[name], *words) for name, words in _USES.items()]
+        text |= {name: _until(findings.ablations[name], *words) for name, words in _USES.items()}
         if any(findings.ablations["shift"].sizes):  # because a scheme may have no further positions
-            text.append(_moved(findings.ablations["shift"]))
+            text["shift"] = _moved(findings.ablations["shift"])
     return text
 
 
@@ -52,6 +87,40 @@ _USES = {
         "if all but the last n tokens come in a random order",
     ),
 }
+
+
+def _sharpest(head: Sharpest) -> str:
+    """Return the sentence on the head that looks most at one distance."""
+    if head.distance == 0:
+        where = "the token itself"
+    else:
+        where = f"the token {head.distance} back" if head.distance > 1 else "the token before"
+    if head.weight > max(0.2, 3 * head.even):
+        return f"Head {head.head} of layer {head.layer} has {head.weight:.0%} of its attention on {where}."
+    most = f"the most that a head has at one is {head.weight:.0%}, on {where}"
+    return f"No head keeps to a distance: {most}; spread evenly, it would be {head.even:.0%}."
+
+
+def _right(ablation: Ablation) -> str:
+    """Return how good the model is at the unchanged questions, which are those with all tokens left."""
+    value = float(ablation.values[-1])
+    return f"{value:.0%} of its answers are right." if ablation.exact else f"Its loss is {value:.2f} nats per token."
+
+
+def _unchanged(ablation: Ablation) -> str:
+    difference, error = float(ablation.differences[0]), 2 * float(ablation.errors[0])
+    if ablation.exact:
+        return f"as many of its answers are right ({difference:+.0%} ± {error:.0%})"
+    return f"its loss is the same ({difference:+.2f} ± {error:.2f} nats)"
+
+
+def _range(findings: Findings) -> str:
+    model, probe_data = findings.study.model, findings.study.probe_data
+    known = model.pos.max_length(model.shape)
+    if known is not None:
+        return f"It has {known:,} positions, 0 to {known - 1:,}: a longer text can't be read in one piece."
+    longest = model.shape.training_length if probe_data is None else probe_data.longest
+    return f"It is defined at any position. In training it read at most {longest:,} tokens; longer is extrapolation."
 
 
 def _reach(reach: list[int], even: int) -> str:
@@ -102,12 +171,14 @@ def _until(ablation: Ablation, worse: str, better: str, neither: str, change: st
 
 def _moved(ablation: Ablation) -> str:
     if float(ablation.differences.abs().max()) < 1e-3:
-        return "Only distances count: if all positions are moved, nothing changes, as far as these questions can tell."
+        return (
+            "Absolute places don't count: if all positions are moved, nothing changes, as far as these questions tell."
+        )
     changed = _changed(ablation)
     if not changed:
-        return "Distances count, and places hardly: if all positions are moved, no difference shows."
+        return "Absolute places hardly count: if all positions are moved, no difference shows."
     offset, amount = ablation.sizes[changed[0]], _amount(ablation, changed[0])
-    return f"It knows places, not distances alone: if all positions are moved by {offset}, {amount}."
+    return f"It knows absolute places, not distances alone: if all positions are moved by {offset}, {amount}."
 
 
 def _changed(ablation: Ablation) -> list[int]:

@@ -1,91 +1,98 @@
-// A slider that points at one distance in every chart and strip that has distances.
-const charts = [...document.querySelectorAll("[data-chart]")].map(figure => {
-  const data = JSON.parse(figure.dataset.chart), svg = figure.querySelector("svg");
+// Points at one distance in every chart and strip that has distances, by a slider or by the pointer on a chart.
+const charts = [...document.querySelectorAll("[data-chart]")].map(panel => {
+  const data = JSON.parse(panel.dataset.chart), svg = panel.querySelector("svg");
   const marker = document.createElementNS("http://www.w3.org/2000/svg", "line");
   marker.setAttribute("class", "marker");
   svg.append(marker);
   const read = document.createElement("p");
   read.className = "read";
   svg.after(read);
+  svg.onpointermove = svg.onpointerdown = event => {
+    const matrix = svg.getScreenCTM().inverse(), {x} = new DOMPoint(event.clientX, event.clientY).matrixTransform(matrix);
+    const nearest = data.x.reduce((best, place, n) => Math.abs(place - x) < Math.abs(data.x[best] - x) ? n : best, 0);
+    point(data.at[nearest]);
+  };
   return {data, marker, read};
 });
 const chips = [...document.querySelectorAll("[data-first]")];
-const distances = [...new Set(charts.flatMap(({data}) => data.at))].sort((a, b) => a - b);
-const form = document.getElementById("distance"), slider = form.querySelector("input"), output = form.querySelector("output");
-function point() {
-  const distance = distances[slider.value];
-  output.textContent = distance === 0 ? "0: itself" : `${distance} token${distance > 1 ? "s" : ""} back`;
+const pointers = [...document.querySelectorAll(".pointer")];
+const distances = [...new Set([...charts.flatMap(({data}) => data.at), ...chips.map(chip => +chip.dataset.first)])].sort((a, b) => a - b);
+const inWords = distance => distance === 0 ? "0: the token itself" : distance < 0 ? `${-distance} ahead` : `${distance} back`;
+function point(distance) {
+  for (const pointer of pointers) {
+    pointer.querySelector("input").value = distances.indexOf(distance);
+    pointer.querySelector("output").textContent = inWords(distance);
+  }
   for (const {data, marker, read} of charts) {
     const at = data.at.findLastIndex(x => x <= distance);
     const known = at >= 0 && distance <= data.at.at(-1);
     marker.style.display = known ? "" : "none";
-    if (known) for (const [name, value] of Object.entries({x1: data.x[at], x2: data.x[at], y1: data.y[0], y2: data.y[1]})) marker.setAttribute(name, value);
-    read.replaceChildren(...(known ? Object.entries(data.lines) : []).map(([name, values]) => {
-      const part = document.createElement("span");
-      part.textContent = `${name ? `${name}: ` : ""}${+values[at].toPrecision(2)}`;
-      return part;
-    }));
+    read.replaceChildren();
+    if (!known) continue;
+    for (const [name, value] of Object.entries({x1: data.x[at], x2: data.x[at], y1: data.y[0], y2: data.y[1]})) marker.setAttribute(name, value);
+    const values = data.lines.map(([name, values]) => `${name ? `${name} ` : ""}${+values[at].toPrecision(2)}`);
+    const where = document.createElement("b");
+    where.textContent = `at distance ${data.at[at]}`;
+    read.append(where, `: ${values.join(", ")}`);
   }
   for (const chip of chips) chip.classList.toggle("here", chip.dataset.first <= distance && distance <= chip.dataset.last);
 }
-if (distances.length) {
+for (const pointer of pointers) {
+  const slider = pointer.querySelector("input");
   slider.max = distances.length - 1;
-  slider.value = distances.findLastIndex(x => x <= 4);
-  slider.oninput = point;
-  form.onsubmit = event => event.preventDefault();
-  form.hidden = false;
-  point();
+  slider.oninput = () => point(distances[slider.value]);
+  pointer.onsubmit = event => event.preventDefault();
+  pointer.hidden = false;
 }
+if (distances.length) point(distances[Math.max(0, distances.findLastIndex(x => x <= 4))]);
 
-// The sample as buttons: the one chosen is the query, the others get the colour of its attention.
+// Maps of attention: a head is chosen, and a token's row says where it looks.
 const maps = JSON.parse(document.getElementById("maps").textContent);
-for (const box of document.querySelectorAll(".explorer")) explore(box, maps.filter(Boolean)[box.dataset.part]);
-function explore(box, {words, shape: [layers, heads, length], weights}) {
+for (const figure of document.querySelectorAll(".map")) explore(figure, maps[figure.dataset.map]);
+function explore(figure, {words, shape: [layers, heads, length], weights, layer, head}) {
   const packed = Uint8Array.from(atob(weights), letter => letter.charCodeAt(0));
   const weight = (layer, head, query, key) => (packed[((layer * heads + head) * length + query) * length + key] / 255) ** 2;
-  const choice = document.createElement("select");
+  const choice = document.createElement("select"), which = figure.querySelector(".which"), read = figure.querySelector(".read");
   choice.setAttribute("aria-label", "layer and head");
-  choice.add(new Option("all layers and heads", ""));
-  for (let layer = 0; layer < layers; layer++) {
-    choice.add(new Option(`layer ${layer}, all heads`, `${layer}`));
-    for (let head = 0; head < heads; head++) choice.add(new Option(`layer ${layer}, head ${head}`, `${layer} ${head}`));
+  choice.add(new Option("mean of all heads", ""));
+  for (let n = 0; n < layers; n++) {
+    choice.add(new Option(`layer ${n}, mean of its heads`, `${n}`));
+    for (let m = 0; m < heads; m++) choice.add(new Option(`layer ${n}, head ${m}`, `${n} ${m}`));
   }
-  const text = document.createElement("p"), answer = document.createElement("p");
-  answer.setAttribute("aria-live", "polite");
-  const buttons = words.map((word, index) => {
-    const button = document.createElement("button");
-    button.textContent = word;
-    button.onclick = button.onmouseenter = button.onfocus = () => show(index);
-    return button;
-  });
-  text.append(...buttons);
-  const intro = document.createElement("p");
-  intro.append("Tap a word: the bluer another, the more it looks there. ", choice);
-  box.append(intro, text, answer);
-  box.hidden = false;
-  let query = length - 1;
-  choice.onchange = () => show(query);
-  function show(index) {
-    query = index;
+  choice.value = `${layer} ${head}`;
+  which.replaceWith(choice);
+  const shown = (query, key) => {
     const [only, one] = choice.value === "" ? [] : choice.value.split(" ").map(Number);
-    const found = words.map((_, key) => {
-      let sum = 0, count = 0;
-      for (let layer = only ?? 0; layer <= (only ?? layers - 1); layer++)
-        for (let head = one ?? 0; head <= (one ?? heads - 1); head++) { sum += weight(layer, head, query, key); count++; }
-      return sum / count;
+    let sum = 0, count = 0;
+    for (let n = only ?? 0; n <= (only ?? layers - 1); n++)
+      for (let m = one ?? 0; m <= (one ?? heads - 1); m++) { sum += weight(n, m, query, key); count++; }
+    return sum / count;
+  };
+  const rows = [...figure.querySelectorAll(".word")].map((name, query) => {
+    const button = document.createElement("button"), cells = [];
+    button.className = "word";
+    button.textContent = name.textContent;
+    for (let cell = name.nextElementSibling; cells.length <= query; cell = cell.nextElementSibling) cells.push(cell);
+    for (const part of [button, ...cells]) part.onclick = part.onmouseenter = part.onfocus = () => say(query);
+    name.replaceWith(button);
+    return {button, cells};
+  });
+  let query = length - 1;
+  function say(index) {
+    query = index;
+    rows.forEach(({button, cells}, row) => {
+      button.setAttribute("aria-pressed", row === query);
+      for (const cell of cells) cell.classList.toggle("here", row === query);
     });
-    buttons.forEach((button, key) => {
-      const shade = key > query ? 0 : Math.sqrt(found[key]);
-      button.style.setProperty("--v", shade.toFixed(2));
-      button.classList.toggle("dark", shade > .6);
-      button.setAttribute("aria-pressed", key === query);
-      button.title = key > query ? "not seen yet" : `${(100 * found[key]).toFixed(1)} %`;
-    });
-    const most = found.map((share, key) => [share, key]).filter(([, key]) => key <= query).sort((a, b) => b[0] - a[0]).slice(0, 3);
-    answer.textContent = `“${words[query]}” looks at ` + most.map(([share, key]) =>
-      `${key === query ? "itself" : `“${words[key]}”, ${query - key} back`} ${(100 * share).toFixed(0)} %`).join("; ");
+    const shares = rows[query].cells.map((_, key) => [shown(query, key), key]).sort((a, b) => b[0] - a[0]).slice(0, 3);
+    read.textContent = `“${words[query]}” looks at ` + shares.map(([share, key]) =>
+      `${key === query ? "itself" : `“${words[key]}”, ${query - key} back`}: ${(100 * share).toFixed(0)}%`).join("; ");
   }
-  show(query);
+  choice.onchange = () => {
+    rows.forEach(({cells}, row) => cells.forEach((cell, key) => cell.style.setProperty("--v", Math.sqrt(shown(row, key)).toFixed(2))));
+    say(query);
+  };
+  say(query);
 }
 
 // What the last tokens of a long text retrieve: choose one, and a head, and see its memories with the text around them.
@@ -118,7 +125,7 @@ function retrieve(box, {pieces, apart, around, gates, queries, found, weights}) 
       const piece = (from, to) => pieces.slice(Math.max(0, from), to).join(apart);
       mark.textContent = pieces[memory];
       item.style.setProperty("--v", `${(100 * weight).toFixed(1)}%`);
-      item.append(`${(100 * weight).toFixed(1)} %, ${queries[query] - memory} back: … ${piece(memory - around, memory)}${apart}`,
+      item.append(`${(100 * weight).toFixed(1)}%, ${queries[query] - memory} back: … ${piece(memory - around, memory)}${apart}`,
         mark, `${apart}${piece(memory + 1, memory + 1 + around)} …`);
       return item;
     }));
