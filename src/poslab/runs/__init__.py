@@ -2,6 +2,7 @@
 
 folder.py            names of the files, a new folder, its lock
 initial.py           files of weights to begin with (`init_from`)
+saved_weights.py     weights that transformers has saved, in one file or in shards
 load.py              finished runs of some folders (`read_runs`), for comparisons
 readers.py           JSON and YAML, and the values of a dataclass's fields
 summary.py           summary.json
