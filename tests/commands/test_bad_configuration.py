@@ -141,7 +141,9 @@ def test_a_plugin_that_is_not_installed_names_its_extra(plugin: str) -> None:
 
 def test_help_before_torch(tmp_path: Path) -> None:
     plain, chosen = run_in_one(
-        tmp_path, ("train", "--help"), ("train", "pos=randomized", "pos.of=t5", "pos.of.num_buckets=16", "--help")
+        tmp_path,
+        ("train", "--help", "all"),
+        ("train", "pos=randomized", "pos.of=t5", "pos.of.num_buckets=16", "--help"),
     )
     assert (plain[0], plain[2]) == (0, "")
     assert "scripts/train.py pos=t5" in plain[1]

@@ -219,10 +219,22 @@ def test_commands_are_named_as_they_were_called(monkeypatch: pytest.MonkeyPatch)
     assert command_line("compare") == "poslab compare"
 
 
+def test_help_of_every_day_fits_a_screen(program: Called) -> None:
+    code, text, complaints = program("train", "--help")
+    assert (code, complaints) == (0, "")
+    assert len(text.splitlines()) <= 30
+    assert max(map(len, text.splitlines())) <= 120
+    assert "\n  optim.learning_rate: " in text
+    assert "--help all" in text
+    chosen = program("train", "pos=shaw", "--help")[1]
+    assert "\n  pos.max_distance: " in chosen
+    assert len(program("train", "--help", "all")[1].splitlines()) > 200
+
+
 def test_help_knows_an_option_of_the_user(program: Called, tmp_path: Path) -> None:
     (tmp_path / "mine" / "pos").mkdir(parents=True)
     shutil.copy(REPOSITORY / "configs" / "pos" / "t5.yaml", tmp_path / "mine" / "pos" / "my_t5.yaml")
-    code, text, _ = program("train", "--config-dir", "mine", "pos=my_t5", "--help")
+    code, text, _ = program("train", "--config-dir", "mine", "pos=my_t5", "--help", "all")
     assert code == 0
     assert "\n* pos=my_t5  " in text
     assert program("train", "--config-dir", "nowhere", "--help")[2] == "error: --config-dir nowhere: no such folder\n"

@@ -18,7 +18,7 @@ from yaml import YAMLError
 
 from poslab.config.command_line import as_called
 from poslab.config.files import CONFIGS
-from poslab.config.help import options_text, settings_text
+from poslab.config.help import every_day_text, options_text, settings_text
 from poslab.config.nodes import chosen, given_of, require_known
 from poslab.config.overrides import (
     config_groups,
@@ -45,11 +45,14 @@ def run_train(typed: list[str]) -> None:
 
         print_info()
         return
-    arguments = parse_arguments([argument for argument in typed if argument != "--example"])
+    # `--help all`: the rest of the line is composed as ever.
+    helps = {"-h", "--help"} & {*typed}
+    settings = [argument for argument in typed if argument != "--example" and not (helps and argument == "all")]
+    arguments = parse_arguments(settings)
     arguments.overrides = [_of_newest_run(setting, arguments.multirun) for setting in arguments.overrides]
     with _in_users_words(typed):
         if arguments.help:
-            print(_help(arguments))
+            print(_help(arguments, every="all" in typed))
             return
         # These need Hydra's application; a run needs no more than its public `compose`.
         shows = arguments.hydra_help or arguments.cfg or arguments.resolve or arguments.shell_completion
@@ -142,14 +145,19 @@ def _typed_config_dir(folder: str | None) -> list[str]:
     return [] if folder is None else [f"--config-dir={Path(folder).absolute()}"]
 
 
-def _help(arguments: Namespace) -> str:
-    """Fill in the template of the config. (Hydra's own --help lists its groups twice over and takes a second.)"""
+def _help(arguments: Namespace, every: bool) -> str:
+    """Fill in the template of the config, or its header, with the settings of every day. (Hydra's own --help lists its
+    groups twice over and takes a second.)"""
     config, running = _composed(arguments.overrides, arguments)
     config.pos = chosen(OmegaConf.to_container(config.pos), given_of(arguments.overrides))  # type: ignore[arg-type]
     roots, choices = [CONFIGS, *_check_config_dir(arguments)], running.runtime.choices
+    plain = OmegaConf.to_container(config)
+    if not every:
+        shown = every_day_text(plain, choices, roots)  # type: ignore[arg-type]
+        return Template(as_called(running.help.header)).substitute(CONFIG=shown)
     return Template(as_called(running.help.template)).substitute(
         APP_CONFIG_GROUPS=options_text(config_groups(roots), choices, roots),
-        CONFIG=settings_text(OmegaConf.to_container(config), choices, roots),  # type: ignore[arg-type]
+        CONFIG=settings_text(plain, choices, roots),  # type: ignore[arg-type]
         PAGES=CONFIGS,
     )
 

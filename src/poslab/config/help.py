@@ -13,6 +13,17 @@ from poslab.config.nodes import flat_node
 from poslab.errors import as_typed
 
 _WIDTH = 120
+# The settings that most command lines need, beside those of the scheme.
+_EVERY_DAY = (
+    "seed",
+    "run_dir",
+    "model.context_length",
+    "model.num_layers",
+    "data.batch_size",
+    "optim.learning_rate",
+    "trainer.max_epochs",
+    "trainer.max_steps",
+)
 _ALSO = "Also called:"
 _SETTING = re.compile(r"( *)([\w/]+):(?:.*? # (.*))?")
 
@@ -27,11 +38,29 @@ def options_text(groups: Mapping[str, Iterable[str]], choices: Mapping[str, Any]
     return "\n\n".join(blocks)
 
 
+def every_day_text(settings: Mapping[Any, Any], choices: Mapping[str, Any], roots: Sequence[Path]) -> str:
+    """Return the lines of `settings_text` that most command lines need: a few settings, and all of the scheme."""
+    lines: dict[str, str] = {}
+    for block in _settings_by_group(settings, choices, roots).values():
+        for line, comment in block.items():
+            name = line.partition(":")[0].strip()
+            if name in _EVERY_DAY or (name.startswith("pos.") and name != "pos._target_"):
+                lines[line] = comment
+    return _columns(lines)
+
+
 def settings_text(settings: Mapping[Any, Any], choices: Mapping[str, Any], roots: Sequence[Path]) -> str:
     """Return a line for each setting, group by group, with the comment beside it in the yamls that are chosen.
 
     settings: as composed. choices: the options by their groups, in the order of composition.
     """
+    return "\n\n".join(map(_columns, _settings_by_group(settings, choices, roots).values()))
+
+
+def _settings_by_group(
+    settings: Mapping[Any, Any], choices: Mapping[str, Any], roots: Sequence[Path]
+) -> dict[str, dict[str, str]]:
+    """Return the comment of each line "  NAME: VALUE", by the group that it belongs to."""
     comments = _comments(roots[0] / "train.yaml", "")
     for group, chosen in choices.items():
         for name in re.findall(r"[^\[\]', ]+", str(chosen)):
@@ -41,7 +70,7 @@ def settings_text(settings: Mapping[Any, Any], choices: Mapping[str, Any], roots
     for name, value in flat_node(settings).items():
         group = name.partition(".")[0] if "." in name or isinstance(settings.get(name), Mapping) else ""
         blocks.setdefault(group, {})[f"  {name}: {as_typed(value)}"] = comments.get(name, "")
-    return "\n\n".join(map(_columns, blocks.values()))
+    return blocks
 
 
 def _columns(lines: Mapping[str, str]) -> str:
