@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from common import RunScript, assert_refused
 
-from poslab.runs.folder import new_run_folder, run_at
+from poslab.runs.folder import RunFolder, new_run_folder, run_at
 
 
 def test_names_never_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,3 +41,18 @@ def test_the_last_run_is_the_one_written_last(
     assert_refused(run_script("train", "-m", "init_from=last"), "init_from=last: the newest run is soon one of")
     (tmp_path / "last").mkdir()
     assert run_at("last") == Path("last")
+
+
+def test_the_last_run_to_resume_is_one_that_nobody_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [Path("runs") / name for name in ("old", "sweep/live")]
+    for age, run in enumerate(runs):
+        (run / "checkpoints").mkdir(parents=True)
+        (run / "checkpoints" / "last.ckpt").touch()
+        os.utime(run / "checkpoints", (age, age))
+    assert run_at("last", idle=True) == run_at("last") == runs[1]
+    with RunFolder(runs[1]).held("resume"):
+        assert run_at("last", idle=True) == runs[0]
+        assert run_at("last") == runs[1]
+        with RunFolder(runs[0]).held("resume"):
+            assert run_at("last", idle=True) == Path("last")

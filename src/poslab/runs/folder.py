@@ -64,6 +64,17 @@ class RunFolder:
         """True if there is a trace of a run."""
         return any((self.path / name).exists() for name in self.names)
 
+    @property
+    def is_running(self) -> bool:
+        """True if a process holds the lock."""
+        if not self._lock.exists():
+            return False
+        try:
+            with FileLock(self._lock, timeout=0):
+                return False
+        except Timeout:
+            return True
+
     def held(self, option: str) -> ExitStack:
         """Take the lock, which the system releases when the process is killed. Raises SettingError if it is taken."""
         held, lock = ExitStack(), FileLock(self._lock, timeout=0)
@@ -75,17 +86,19 @@ class RunFolder:
         return held
 
 
-def run_at(path: str | Path) -> Path:
-    """Return the path; for `last`, where there is none of that name, the newest run in `runs`, if any."""
+def run_at(path: str | Path, idle: bool = False) -> Path:
+    """Return the path; for `last`, where there is none of that name, the newest run in `runs`, if any. idle: of those
+    that no process is running."""
     given = Path(os.path.expanduser(path))
     if str(path) != "last" or given.exists():
         return given
     begun = (checkpoints for checkpoints in RUNS.rglob("checkpoints") if any(checkpoints.iterdir()))
-    newest = max(begun, key=lambda checkpoints: checkpoints.stat().st_mtime, default=None)
-    if newest is None:
-        return given
-    print(f"note: the last run is {newest.parent}", file=sys.stderr)
-    return newest.parent
+    newest_first = sorted(begun, key=lambda checkpoints: checkpoints.stat().st_mtime, reverse=True)
+    for run in (RunFolder(checkpoints.parent) for checkpoints in newest_first):
+        if not (idle and run.is_running):
+            print(f"note: the last run is {run}", file=sys.stderr)
+            return run.path
+    return given
 
 
 def failure_in(log: Path) -> str:

@@ -32,7 +32,7 @@ def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> T
     """
     if not str(composed.resume):  # which would be the folder that one is in
         raise SettingError("resume", "", "must name the folder of a run")
-    folder = run_at(str(composed.resume))
+    folder = run_at(str(composed.resume), idle=True)
     typed = resolved(composed)
     own, pos_name, own_overrides = _read_settings(folder, typed, overrides)
     merged = _merge(own, typed, overrides)
