@@ -1,12 +1,14 @@
 """data.documents=apart: documents that share a window are each a text of their own, in training and evaluation."""
 
 import json
+import shutil
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
-from common import ENDLESS, compose_config, moved
+from common import ENDING, ENDLESS, SMOKE, compose_config, moved
 from corpora import VERDICT, text_data
 from torch.nn import functional as F
 
@@ -16,6 +18,7 @@ from poslab.evaluation.evaluate import evaluate
 from poslab.evaluation.stream_losses import consecutive_token_losses
 from poslab.model.memory import MemoryGPT
 from poslab.positions.rope import RoPE
+from poslab.runs.load import read_run
 from poslab.training.train import train
 
 TEXTS = ["one two three", "a longer one, of several words and more", "short", *("line " * n for n in range(1, 30))]
@@ -121,3 +124,13 @@ def test_a_run_trains_and_evaluates(more: list[str], tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["best_val_loss"] > 0
     assert summary["test_loss"] > 0
+
+
+def test_a_run_from_before_is_compared_with_one_of_now(trained: Callable[..., Path], tmp_path: Path) -> None:
+    for name in (ENDLESS, ENDING):
+        shutil.copytree(trained(*SMOKE, f"pos={name}"), tmp_path / name)
+    config = tmp_path / ENDING / "config.yaml"
+    kept = [line for line in config.read_text().splitlines(keepends=True) if "documents: joined" not in line]
+    config.write_text("".join(kept))
+    first, second = (read_run(tmp_path / name) for name in (ENDLESS, ENDING))
+    assert first.config["data"] == second.config["data"]

@@ -164,7 +164,7 @@ def _walk(root: Path) -> _Tree:
 def _read_outcome(folder: Path) -> Run:
     files = RunFolder(folder)
     if os.path.exists(files.diverged) and not os.path.exists(files.summary):
-        return Run(folder, Summary.read(files.diverged), read_config(files.config))
+        return Run(folder, Summary.read(files.diverged), _config(files.config))
     run = read_run(folder)
     if run.summary.best_val_loss is None and run.summary.last_val_step is None:
         raise ValueError("its validation loss was never a finite number, or it was never validated")
@@ -174,4 +174,12 @@ def _read_outcome(folder: Path) -> Run:
 def read_run(folder: Path) -> Run:
     """Return the run in a folder. Raises ValueError with the reason why it is no finished run."""
     run = RunFolder(folder)
-    return Run(folder, Summary.read(run.summary), read_config(run.config))
+    return Run(folder, Summary.read(run.summary), _config(run.config))
+
+
+def _config(file: Path) -> dict[str, Any]:
+    """Return a run's configuration, with what runs before a setting did where they don't have it."""
+    config = read_config(file)
+    if "order" in config["data"]:  # of a text
+        config["data"].setdefault("documents", "joined")
+    return config
