@@ -10,7 +10,6 @@ evaluation.py        evaluation.json: losses by length and position
 error_examples.py    answers.json: wrong answers of a task
 checkpoint.py        checkpoints read back, and the model that one describes
 checkpoint_files.py  files of checkpoints: written, read without running code, the newest intact one
-saved_weights.py     weights of a folder of transformers, one file or shards
 resumed_settings.py  settings of a run that resumes
 groups.py            runs that differ in nothing but the seed, on the same data
 provenance.py        what weakens a comparison of runs: other code, packages, machines; repeated runs
