@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from poslab.metric import LAST_TOKENS_LOSS
+from seedstats.page.looks import looks_of
 from seedstats.statistics.intervals import estimate
 from studies.tables import BEYOND, SCHEMES, TEXTS, TWIN, by_seed
 
@@ -19,10 +20,9 @@ PANELS += [
     for data, (length, where) in product(TEXTS, ((64, "in range"), (512, "8 x")))
 ]
 LENGTHS = (64, 128, 256, 512)
-COLOURS = {  # from the lowest loss at the last length to the highest
-    "kerple": "#009e73", "alibi": "#d55e00", "shaw": "#e69f00", "fire": "#6a3d9a", "rope": "#0072b2", "nope": "#cc79a7",
-    "t5": "#8c4a2f",
-}  # fmt: skip
+# From the lowest loss at the last length to the highest, in the colours that the names have in reports.
+_DRAWN = ("kerple", "alibi", "shaw", "fire", "rope", "nope", "t5")
+COLOURS = {name: str(looks_of(_DRAWN)[name]["color"]) for name in _DRAWN}
 
 
 def recipes(table: pd.DataFrame) -> Figure:
