@@ -180,14 +180,15 @@ def resumable(name: str, head: Sequence[str], rows: Iterable[Row]) -> None:
 
 
 def of_best(count: int = PAGES) -> None:
-    def of_rules(found: dict[str, tuple[float, float]], rules: Sequence[str]) -> list[Cell]:
-        return [found[rule][:1] if math.isnan(found[rule][1]) else found[rule] for rule in rules]
+    def of_rules(compute: Callable[[], dict[str, tuple[float, float]]], rules: Sequence[str]) -> list[Cell]:
+        shares = compute()
+        return [shares[rule][:1] if math.isnan(shares[rule][1]) else shares[rule] for rule in rules]
 
     def rows() -> Iterator[Row]:
         cells = product((2, 3, 6, 12, 30), (3, 5, 10, 30))
         for (k, n), (truth, means), (noise, draw) in product(cells, TRUTHS.items(), NOISE.items()):
             compute = partial(of_means, draw, means(k), n, count)
-            yield (str(k), str(n), truth, noise), lambda compute=compute: of_rules(compute(), RULES)
+            yield (str(k), str(n), truth, noise), partial(of_rules, compute, RULES)
 
     resumable("best", ["names", "seeds", "truth", "noise", *RULES], rows())
 
@@ -201,7 +202,7 @@ def of_best(count: int = PAGES) -> None:
             }
             for truth, of_names in chances.items():
                 compute = partial(of_shares, of_names, n, count)
-                yield (str(k), str(n), truth), lambda compute=compute: of_rules(compute(), RULES[:3])
+                yield (str(k), str(n), truth), partial(of_rules, compute, RULES[:3])
 
     resumable("best_tasks", ["names", "seeds", "solved in", *RULES[:3]], of_tasks())
 
@@ -230,7 +231,8 @@ def of_missing(count: int = PAGES) -> None:
     """Claims where rows are missing at random, the second of the names differing from the first by `effect` sd."""
 
     def shares(names: int, n: int, missing: float) -> list[Cell]:
-        rng, found = np.random.default_rng(8), []
+        rng = np.random.default_rng(8)
+        found: list[Cell] = []
         for effect in (0.0, 2.0):
             claimed = []
             for _ in range(count):

@@ -101,8 +101,8 @@ def attend(
     if documents is not None:  # in a compiled graph, in which only these two have a mask for them
         backend = "sdpa" if parts <= _TAKES["sdpa"] else "reference"
     elif backend == "auto":
-        how = dropout_p, q.device, not cached and q.dtype != torch.float64, v.dtype
-        backend = choose_backend(parts, q.shape[-2], *how).name
+        may_flex = not cached and q.dtype != torch.float64
+        backend = choose_backend(parts, q.shape[-2], dropout_p, q.device, may_flex, v.dtype).name
     else:
         check_backend(backend, parts, dropout_p)
     if backend == "banded" and (terms is None or not whole):

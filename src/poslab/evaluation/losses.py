@@ -105,9 +105,9 @@ def last_losses(
     reach = last_reach(model.shape.context_length, len(tokens) - 1)
     if not last <= length <= reach:
         return None
-    ends = torch.tensor(window_ends(model.shape.context_length, len(tokens) - 1, last, most_tokens))
+    targets = torch.tensor(window_ends(model.shape.context_length, len(tokens) - 1, last, most_tokens))
     losses = []
-    for some in progress(ends.split(max(1, BATCH_TOKENS // length)), f"windows of {length:,}, their ends"):
+    for some in progress(targets.split(max(1, BATCH_TOKENS // length)), f"windows of {length:,}, their ends"):
         indices = some[:, None] + torch.arange(-length, 1)
         windows = tokens[indices].to(torch.int64)  # (B, length + 1)
         if ends is None:

@@ -104,7 +104,9 @@ class KeyValueCache:
     def positions_after(self, count: int, documents: Tensor | None = None) -> int:
         """Return how many tokens with positions of their own the longest text has once `count` more tokens are read."""
         if documents is not None:
-            return int(positions_within(self._with_documents(documents)).max()) + 1
+            all_documents = self._with_documents(documents)
+            assert all_documents is not None  # the new ones are there
+            return int(positions_within(all_documents).max()) + 1
         return self.length + count - self._least_padding
 
     def terms(self, count: int, longest: int | None, make_terms: MakeTerms) -> list[RelativeTerms | None]:

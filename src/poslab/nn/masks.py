@@ -47,8 +47,9 @@ def _with_documents(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
     its document began.
     """
     mask, positions = kwargs.get("attention_mask"), kwargs.get("position_ids")
-    known = isinstance(positions, Tensor) and positions.dim() == 2 and (mask is None or mask.dim() == 2)
-    if not known or torch.compiler.is_compiling():
+    if not isinstance(positions, Tensor) or positions.dim() != 2 or (mask is not None and mask.dim() != 2):
+        return None
+    if torch.compiler.is_compiling():
         return None
     batch, queries = (args[0] if args else kwargs["hidden_states"]).shape[:2]
     cache = kwargs.get("cache", kwargs.get("past_key_values"))

@@ -258,7 +258,7 @@ class Position(nn.Module):
             k, v = (list(x.shape) for x in of_keys)
             raise SettingError("v", v, f"must have as many heads and tokens as k={k}")
 
-    def check_length(self, length: int) -> None:
+    def check_length(self, length: int | torch.SymInt) -> None:
         """Raise SettingError where the scheme knows fewer positions."""
         longest = self.scheme.max_length(self.shape)
         if longest is not None and length > longest:

@@ -88,7 +88,7 @@ class _Turn(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         cos, sin = ctx.saved_tensors
-        turned_back = _Turn.apply(gradient, cos, -sin, ctx.interleaved)  # type: ignore[no-untyped-call]
+        turned_back = _Turn.apply(gradient, cos, -sin, ctx.interleaved)
         return turned_back, None, None, None
 
 

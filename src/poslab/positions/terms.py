@@ -129,9 +129,11 @@ class _SymbolicRange:
         return self.start if index == 0 else self.stop - 1
 
 
-def distances_between(start: int, stop: int) -> range:
+def distances_between(start: int | torch.SymInt, stop: int | torch.SymInt) -> range:
     """Return all distances from `start` on and below `stop`.
 
     In a compiled or exported graph, whose lengths may be symbols, it has of a range `start`, `stop`, [0] and [-1].
     """
-    return cast("range", _SymbolicRange(start, stop)) if torch.compiler.is_compiling() else range(start, stop)
+    if torch.compiler.is_compiling():
+        return cast("range", _SymbolicRange(start, stop))
+    return range(int(start), int(stop))

@@ -100,15 +100,15 @@ def _check_description(about: Any) -> None:
     if not isinstance(about, dict) or is_endless(about):
         raise ValueError(_FOREIGN)
     config, observed, symbols = (about.get(name) for name in ("config", "observed", "symbols"))
+    settings: dict[str, Any] = config if isinstance(config, dict) and is_config(config) else {}
     checks = {
         "config": is_config(config),
-        "config.seed": is_config(config) and type(config.get("seed")) is int and 0 <= config["seed"] < 2**32,
+        "config.seed": type(settings.get("seed")) is int and 0 <= settings["seed"] < 2**32,
         "pos": isinstance(about.get("pos"), str),
         "data_sha256": isinstance(about.get("data_sha256"), str),
         "observed": observed is None or (isinstance(observed, Tensor) and observed.dtype == torch.int32),
         "symbols": fits(symbols, list[str] | None),
-        "config.data.encoding": bool(symbols)
-        or (is_config(config) and isinstance(config["data"].get("encoding"), str)),
+        "config.data.encoding": bool(symbols) or isinstance(settings.get("data", {}).get("encoding"), str),
     }
     if lacking := [name for name, is_right in checks.items() if not is_right]:
         raise ValueError(f"its description is incomplete, or another version's: {', '.join(lacking)}")

@@ -64,7 +64,7 @@ def head_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     dtype = torch.get_autocast_dtype(device) if autocast else hidden.dtype
     with without_autocast(hidden.device):
-        loss: Tensor = _HeadLoss.apply(hidden, weight, targets, dtype)  # type: ignore[no-untyped-call]
+        loss: Tensor = _HeadLoss.apply(hidden, weight, targets, dtype)
     return loss
 
 

@@ -37,7 +37,7 @@ def banded_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> Te
         if spec.values is not None:  # the far row, which each weight multiplies, too
             v = v + spec.values[..., -1:, :].to(v.dtype)
         q, k = q.to(v.dtype), k.to(v.dtype)
-        out: Tensor = _Banded.apply(q, k, v, spec.scale, near.highest, near.keys, near.values)  # type: ignore[no-untyped-call]
+        out: Tensor = _Banded.apply(q, k, v, spec.scale, near.highest, near.keys, near.values)
     return out.unflatten(0, q.shape[:2])
 
 

@@ -65,7 +65,7 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *,
             dropout=dropout,
             dtype=products,
         )
-        out = _Blockwise.apply(*flat, bias_of_keys, largest_of_keys, null, call, *near.tables)  # type: ignore[no-untyped-call]
+        out = _Blockwise.apply(*flat, bias_of_keys, largest_of_keys, null, call, *near.tables)
     return out.unflatten(0, shape).to(v.dtype)
 
 

@@ -60,7 +60,7 @@ def flash_attention(
     """
     # bfloat16 is taken as it is, float16, whose range is small, in 32 bits.
     dtype = v.dtype if v.dtype == torch.bfloat16 else torch.promote_types(q.dtype, torch.float32)
-    out: Tensor = _Flash.apply(*(x.to(dtype) for x in (q, k, v)), null, spec, bias)  # type: ignore[no-untyped-call]
+    out: Tensor = _Flash.apply(*(x.to(dtype) for x in (q, k, v)), null, spec, bias)
     return out.to(v.dtype)
 
 

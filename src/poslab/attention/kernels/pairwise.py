@@ -39,7 +39,7 @@ from poslab.attention.reference import (
 def pairwise_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *, dropout_p: float = 0.0) -> Tensor:
     """Return attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh), (B, H, Tq, Dh); zeros where no key is seen."""
     dropout = WeightDropout(dropout_p, q.device) if dropout_p > 0 else None
-    out: Tensor = _Tiled.apply(q, k, v, spec, dropout, *_tensors(spec))  # type: ignore[no-untyped-call]
+    out: Tensor = _Tiled.apply(q, k, v, spec, dropout, *_tensors(spec))
     return out
 
 

@@ -55,7 +55,7 @@ def _attention(
     out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale=scale)
     if torch.compiler.is_compiling() or dropout_p > 0 or not out.requires_grad:
         return out
-    twice: Tensor = _TwiceDifferentiable.apply(out, q, k, v, mask, is_causal, scale)  # type: ignore[no-untyped-call]
+    twice: Tensor = _TwiceDifferentiable.apply(out, q, k, v, mask, is_causal, scale)
     return twice
 
 

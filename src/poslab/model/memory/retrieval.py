@@ -203,7 +203,7 @@ def nearest(q: Tensor, keys: Tensor, known: Tensor, k: int, newest: bool = False
     Scores have gradients of the queries, none of the keys.
     """
     most = min(k, int(known.max()))
-    scores, indices = _Nearest.apply(q, keys, known, most, newest)  # type: ignore[no-untyped-call]
+    scores, indices = _Nearest.apply(q, keys, known, most, newest)
     return scores, indices
 
 
