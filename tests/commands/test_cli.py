@@ -32,7 +32,7 @@ def program(run_main: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_commands_are_the_scripts() -> None:
     scripts = {path.stem for path in (REPOSITORY / "scripts").glob("*.py")}
-    others = {"benchmark", "exercises", "pictures", "simulate", "study"}  # which need a checkout
+    others = {"benchmark", "exercises", "pages", "pictures", "simulate", "study"}  # which need a checkout
     assert scripts - others == {*SCRIPTS}
 
 

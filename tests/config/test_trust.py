@@ -234,11 +234,9 @@ def test_an_attack_in_the_files_of_a_run_or_an_export_runs_nothing(
     rewrite(run, lambda settings: settings.update(SLOTS[slot](node)))
     checkpoint = load_checkpoint(trained(*TINY, "pos=t5"))
     export(checkpoint, exported := attacked / "exported")
-    save_weights(
-        exported / "model.safetensors",
-        checkpoint.model.state_dict(),
-        read_checkpoint(run / "checkpoints" / "best.safetensors")["poslab"],
-    )
+    about = read_checkpoint(trained(*TINY, "pos=t5") / "checkpoints" / "best.safetensors")["poslab"]
+    about["config"].update(SLOTS[slot](node))
+    save_weights(exported / "model.safetensors", checkpoint.model.state_dict(), about)
     (run / "text.txt").write_text("some text " * 100)
     attempts: list[Callable[[], object]] = [
         lambda: poslab.load(run),

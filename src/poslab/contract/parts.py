@@ -349,8 +349,12 @@ def check_export(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         loaded, tokens, expected = _saved_and_loaded(scheme, folder, block)
         export(loaded, exported := Path(folder) / "exported")
-        kind: Any = PoslabForCausalLM if hf_equivalent(loaded.model) is None else transformers.AutoModelForCausalLM
-        yield "exported", kind.from_pretrained(exported).eval()(tokens).logits, expected, _NEAR
+        model: Any
+        if hf_equivalent(loaded.model) is None:
+            model = PoslabForCausalLM.from_pretrained(exported, allow_code=True)
+        else:
+            model = transformers.AutoModelForCausalLM.from_pretrained(exported)
+        yield "exported", model.eval()(tokens).logits, expected, _NEAR
 
 
 @torch.no_grad()
