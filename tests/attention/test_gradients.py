@@ -56,7 +56,7 @@ def assert_exact(scheme: PositionScheme, tables: dict[str, float] | None = None,
             of_table = float(theirs.abs().max())
             limit = 1e-4 * (max(of_table, largest / 10) if of_table > 1e-9 * largest else largest)
             # Where a unit of a network stands at its kink, the gradient in float64 of rounded inputs differs as much.
-            assert float((mine - theirs).abs().max()) <= limit * (10 if networks else 1), (backend, name)
+            assert float((mine - theirs).abs().max()) <= limit * (20 if networks else 1), (backend, name)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 4.0])

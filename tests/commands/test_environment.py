@@ -51,7 +51,7 @@ def test_variables_that_are_read_while_a_run_is_made(variables: str, tmp_path: P
 # Read by a library as it is loaded: variables, then files in the current folder with what they hold.
 AT_IMPORT = [
     ("MPLBACKEND=module://matplotlib_inline.backend_inline MPLCONFIGDIR=/proc/nowhere", {}, ""),
-    ("OMP_NUM_THREADS=garbage MKL_NUM_THREADS=abc PYTORCH_CUDA_ALLOC_CONF=garbage TORCHDYNAMO_DISABLE=1", {}, ""),
+    ("OMP_NUM_THREADS=garbage MKL_NUM_THREADS=abc TORCHDYNAMO_DISABLE=1", {}, ""),
     ("LC_ALL=C PYTHONIOENCODING=ascii PYTHONUTF8=0 PYTHONCOERCECLOCALE=0", {}, ""),
     ("PYTHONWARNINGS=error PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=cpp", {}, ""),
     ("PYTHONOPTIMIZE=2", {}, "error: PYTHONOPTIMIZE, or python -O: removes checks that poslab needs; unset it"),
