@@ -39,9 +39,9 @@ GUESSES = """
     optim.schedule      schedule                    optim.warmup_steps  schedule.warmup_share
     data.batch          batch_size                  data.file           path
     data.max_steps      trainer.max_steps           data.lr             optim.learning_rate
-    model.block_size    model.context_length        model.lr            optim.learning_rate
-    model.num_head      model.num_heads             model.activation    model/mlp
-    model.context_lenght  model.context_length      trainer.epochs      trainer.max_epochs
+    model.block_size    context_length        model.lr            optim.learning_rate
+    model.num_head      num_heads                   model.activation    model/mlp
+    model.context_lenght  context_length      trainer.epochs      max_epochs
     trainer.batch_size  data.batch_size             schedule.warmup     warmup_share
     seeds               seed                        po                  pos
     NumLayers           model.num_layers            topk                sample.top_k

@@ -80,7 +80,6 @@ def test_a_task_s_recipe_is_for_the_optimizer_that_has_it() -> None:
         ("schedule.warmup=0.1", "schedule.warmup=0.1: unknown setting; did you mean warmup_share?"),
         ("optim._target_=math.sqrt", "optim._target_=math.sqrt: must be a class derived from torch.optim.Optimizer"),
         ("schedule._target_=math.pi", "schedule._target_=math.pi: must be a class or a function"),
-        ("schedule._target_=poslab.config.files.write_whole", "must be a class derived from poslab.training.schedules"),
         ("callbacks.a._target_=brought.Halved", "must be a class derived from pytorch_lightning.Callback"),
         ("callbacks.a.every=3", "callbacks.a._target_=: must be given, a class such as my_file.Mine, or an option"),
         ("callbacks.a=3", "callbacks.a=3: must be a class as _target_ and its settings"),

@@ -80,8 +80,8 @@ def needs_allow_code(description: Mapping[str, Any]) -> bool:
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise ValueError for a link in a run's folder that leads out of it, by which files elsewhere would be written. W&B
-    makes some within its own folder, and writes into new ones."""
+    """Raise ValueError for a link in a run's folder that leads out of it, by which files elsewhere would be written.
+    W&B makes some within its own folder, and writes into new ones."""
     inside = folder.resolve()
     for path in folder.rglob("*"):
         of_wandb = path.relative_to(folder).parts[0] == "wandb" and path.parent != folder
