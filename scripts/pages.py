@@ -24,6 +24,8 @@ def make(runs: Path, to: Path, *settings: str) -> None:
     _run("explain", str(runs / "three_back"), f"out={to / 'explanation.html'}")
     _run("compare", str(runs / "ablation"))
     shutil.copy(runs / "ablation" / "report" / "report.html", to)
+    for page in to.glob("*.html"):  # paths of this machine's checkout are of no use elsewhere
+        page.write_text(page.read_text(encoding="utf-8").replace(f"{ROOT}/", ""), encoding="utf-8")
 
 
 def _run(script: str, *arguments: str) -> None:

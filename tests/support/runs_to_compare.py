@@ -306,7 +306,7 @@ class Page(HTMLParser):
         if tag in ("td", "th", "li"):
             self._into = (self.lists if tag == "li" else self.rows)[-1]
             self._into.append("")
-        if ("class", "headline") in attrs:
+        if "headline" in (dict(attrs).get("class") or "").split():
             self._into = self.headlines
             self._into.append("")
 

@@ -66,7 +66,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     results.write_means(found)
     for note in (note for section in sections for note in (*section.comparison.notes, *section.notes)):
         print(f"note: {note}", file=sys.stderr)
-    print(f"\nreport  {page} (also report.md, results.csv)")
+    print(f"\nreport  {page} (also report.md, results.csv, by_length.csv)")
     return results.folder
 
 

@@ -37,12 +37,13 @@ def read_curve(folder: Path) -> Curve:
     return Curve(points("train/loss"), points("val/loss"))
 
 
-def over_seeds(of_seeds: Sequence[Points]) -> pd.DataFrame:
+def over_seeds(by_seed: Mapping[int, Points]) -> pd.DataFrame:
     """Return losses by step (rows, in order) and seed (columns), at the steps that all seeds have; NaN where a loss is
     not finite."""
-    if not of_seeds:
+    if not by_seed:
         return pd.DataFrame()
-    losses = pd.concat([pd.Series(dict(points), dtype=float) for points in of_seeds], axis=1, join="inner")
+    columns = {seed: pd.Series(dict(points), dtype=float) for seed, points in by_seed.items()}
+    losses = pd.concat(columns, axis=1, join="inner")
     return losses.sort_index().replace([math.inf, -math.inf], math.nan)
 
 
@@ -62,7 +63,7 @@ def write_means(folder: Path, curves: Mapping[str, Mapping[int, Curve]]) -> None
     for earlier in folder.glob(f"*/events.out.tfevents.*{_MEANS}"):
         earlier.unlink()
     for label, by_seed in curves.items():
-        losses = over_seeds([curve.validation for curve in by_seed.values()]).dropna()
+        losses = over_seeds({seed: curve.validation for seed, curve in by_seed.items()}).dropna()
         if len(by_seed) < 2 or losses.empty:
             continue
         with SummaryWriter(str(folder / safe_name(label)), filename_suffix=_MEANS) as writer:
