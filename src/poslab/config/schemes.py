@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from poslab.config.fields import full_name, imported, typed
+from poslab.config.checking import checked, full_name, imported
 from poslab.config.nodes import TARGET, known_settings, merged, schemes
 from poslab.errors import SettingError, suggestion
 from poslab.positions import PositionScheme
@@ -26,11 +26,12 @@ def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
         raise SettingError(option, node, "must be a scheme: the name of one, or a class as _target_ and its settings")
     settings = {TARGET: node} if isinstance(node, str) else dict(node)
     target = str(settings.pop(TARGET, ""))
-    named_by = f"{option}.{TARGET}" if "." in target else option
-    if isinstance(node, str) and "." in target:  # as `targets` finds classes by this key, to be trusted or not
-        raise SettingError(option, node, f"names a class: give it as {named_by}={node}")
-    if not target:
-        raise SettingError(f"{option}.{TARGET}", "", "must be given (the class of a scheme, or the name of one)")
+    of_class = f"{option}.{TARGET}".lstrip(".")
+    named_by = of_class if "." in target else option
+    if isinstance(node, str) and "." in target:  # `config.trust` looks for classes by that key
+        raise SettingError(option, node, f"names a class, which is given as {TARGET}")
+    if target in ("", "???"):
+        raise SettingError(of_class, "", "must be given (the class of a scheme, or the name of one)")
     if "." not in target:
         known = schemes()
         if target not in known:
@@ -41,15 +42,20 @@ def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
     if not (isinstance(scheme, type) and issubclass(scheme, PositionScheme) and scheme is not PositionScheme):
         raise SettingError(named_by, target, "must be a class derived from poslab.positions.PositionScheme")
     require_frozen(scheme, named_by, target)
-    return typed(scheme, settings, option, {PositionScheme: parse_scheme, Entry: _parse_entry})
+    settings = {name: _as_list(value, f"{option}.{name}") for name, value in settings.items()}
+    return checked(scheme, settings, option, context=lambda inner: parse_scheme(inner, ""))
 
 
-def _parse_entry(node: Any, option: str) -> Entry:
-    """Return the entry that a node describes: that of its scheme, with the entry's own settings beside."""
-    settings = dict(node) if isinstance(node, dict) else {}
-    own = {"window": settings.pop("window")} if "window" in settings else {}
-    scheme = parse_scheme(settings if isinstance(node, dict) else node, option)
-    return typed(Entry, own | {"of": scheme}, option, {PositionScheme: lambda scheme, option: scheme})
+def _as_list(value: Any, option: str) -> Any:
+    """Return a mapping from the places of a list, {"0": ..., "1": ...}, as that list, any other value as it is."""
+    if not isinstance(value, dict) or not value or not all(str(place).isdecimal() for place in value):
+        return value
+    places = {int(place): item for place, item in value.items()}
+    for place in places:
+        if place >= len(places):
+            problem = "is no place of the list: they are numbers from 0 on"
+            raise SettingError(f"{option}.{place}", places[place], problem)
+    return [places[place] for place in sorted(places)]
 
 
 def node_of(scheme: PositionScheme) -> dict[str, Any]:
@@ -94,4 +100,4 @@ def parse_task(node: Mapping[str, Any]) -> Task:
     if parameters is None or not parameters.frozen:
         problem = "must be derived from poslab.tasks.Task, with @dataclass(frozen=True, kw_only=True)"
         raise SettingError(option, target, problem)
-    return typed(task, settings, "data", elsewhere=known_settings)
+    return checked(task, settings, "data", known_settings)
