@@ -46,7 +46,24 @@ class SettingError(UserError):
 
 
 class UnknownSetting(SettingError):
-    """Error of a setting that its group, or the class chosen for it, doesn't have."""
+    """Error of a setting that its group, or the class chosen for it, doesn't have.
+
+    name: within the group. valid: the settings that there are. elsewhere: those of other groups, which may be meant.
+    prefix: what stands before them on the command line, "pos.of.".
+    """
+
+    def __init__(
+        self, name: str, value: Any, valid: Iterable[str], elsewhere: Iterable[str] = (), prefix: str = ""
+    ) -> None:
+        self.name, self.valid, self.elsewhere, self.prefix = name, list(valid), list(elsewhere), prefix
+        meant = suggestion(name, self.valid, self.elsewhere, prefix)
+        super().__init__(f"{prefix}{name}", value, f"unknown setting; {meant}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name, self.value, self.valid, self.elsewhere, self.prefix)
+
+    def prefixed(self, group: str) -> "UnknownSetting":
+        return type(self)(self.name, self.value, self.valid, self.elsewhere, f"{group}.{self.prefix}")
 
 
 def as_typed(value: Any) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from poslab.errors import SettingError, UnknownSetting, suggestion
@@ -21,9 +22,9 @@ _WORDS = {
     "finite_number": "a finite number",
     "bool": "true or false",
     "string": "text",
-    "list": "a list such as [one,two]",
-    "tuple": "a list such as [one,two]",
-    "dataclass": "a group of settings",
+    "list": "a list such as {items}",
+    "tuple": "a list such as {items}",
+    "dataclass": "a group of settings ({settings})",
 }
 
 
@@ -79,13 +80,12 @@ def _setting_error(errors: list[Any], schema: type, group: str, elsewhere: Calla
         return cause.prefixed(option) if option else cause
     if cause is not None:
         return SettingError(group, full_name(schema), f"refuses its settings: {cause}")
-    fields = {field.name: field for field in dataclasses.fields(owner)}  # type: ignore[arg-type]
+    fields = {field.name: field for field in dataclasses.fields(owner) if field.metadata.get("given", True)}  # type: ignore[arg-type]
     if first["type"] == "unexpected_keyword_argument":
         others = [name for name in elsewhere() if not name.startswith(f"{group}.")]
         options = {name: f"{group}/{name}" for name in fields if f"{group}/{name}" in others}
         valid = [options.get(name, name) for name in fields]
-        meant = suggestion(names[-1], valid, others, option.removesuffix(names[-1]))
-        return UnknownSetting(option, first["input"], f"unknown setting; {meant}")
+        return UnknownSetting(names[-1], first["input"], valid, others, option.removesuffix(names[-1]))
     if first["type"] == "missing":
         words = fields[names[-1]].metadata.get("help") or _type_words(get_type_hints(owner)[names[-1]])
         return SettingError(option, "", f"must be given ({words})")
@@ -93,17 +93,24 @@ def _setting_error(errors: list[Any], schema: type, group: str, elsewhere: Calla
         choices = first["ctx"]["expected"].replace(" or ", ", ").replace("'", "").split(", ")
         return SettingError(option, first["input"], f"unknown; {suggestion(str(first['input']), choices)}")
     # A value may be of several types, each of which has refused it.
+    hint = get_type_hints(owner).get(names[-1]) if names else None
     same = [error for error in errors if _names(error, schema)[0] == names]
-    words = [_words(error) for error in same]
+    words = [_words(error, hint) for error in same]
     if not all(words):
         return SettingError(option, first["input"], first["msg"])
+    if NoneType in get_args(hint) and not any("ctx" in error for error in same):  # no limits
+        words.append("null")
     return SettingError(option, first["input"], f"must be {' or '.join(dict.fromkeys(words))}")
 
 
-def _words(error: Any) -> str:
-    """Return what a value must be, by an error's kind or the beginning of it: int_parsing -> a whole number."""
+def _words(error: Any, hint: Any) -> str:
+    """Return what a value must be, by an error's kind or the beginning of it, int_parsing -> a whole number; of a list
+    or a group as the type of its field says."""
     kind = error["type"] if error["type"] in _WORDS else error["type"].partition("_")[0]
-    return _WORDS.get(kind, "").format(**error.get("ctx", {}))
+    group = _dataclass_in(hint)
+    settings = ", ".join(field.name for field in dataclasses.fields(group)) if group else ""
+    items = "[64,128]" if list[int] in (hint, *get_args(hint)) else "[one,two]"
+    return _WORDS.get(kind, "").format(**error.get("ctx", {}), settings=settings, items=items)
 
 
 def _type_words(hint: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
@@ -20,7 +20,7 @@ from poslab.config.nodes import TARGET, default_scheme, flat_node, given_setting
 from poslab.errors import SettingError, UnknownSetting, UserError, suggestion
 
 # Hydra has more, and takes -pos=NAME for -p, its short name of --package, and --conf for --config-dir.
-_VALUED = ("--config-dir", "--cfg")
+_VALUED = {"--config-dir": ("FOLDER",), "--cfg": ("job", "hydra", "all")}
 _FLAGS = (*_VALUED, "-m", "--multirun", "-h", "--help", "--hydra-help", "--resolve", "-sc", "--shell-completion")
 _NOTHING = ("experiment=null", "debug=null")  # what is so where none is chosen; Hydra refuses to hear it again
 _TEXT = "sample.prompt"  # always plain text
@@ -46,9 +46,18 @@ def parse_arguments(typed: Sequence[str]) -> tuple[list[str], list[str]]:
             flags.append(f"{word}={value}")
         else:
             flags.append(word)
+    for flag, _, value in (word.partition("=") for word in flags):
+        choices = _VALUED.get(flag, ())
+        if (choices and not value) or (len(choices) > 1 and value not in choices):
+            raise UserError(f"{flag} {value}: must be given as {' or '.join(f'{flag} {each}' for each in choices)}")
     if bare := next((word for word in settings if "=" not in word and not word.startswith("~")), None):
         raise UserError(f"{bare}: not of the form option=value; {_meant_by(bare)}")
+    for group in (word[1:].partition("=")[0] for word in settings if word.startswith("~")):
+        if group in config_groups() and group not in _MERGED:
+            raise UserError(f"~{group}: can't be left out; {group}=NAME chooses one")
     settings = [setting for setting in settings if setting not in _NOTHING]
+    # Settings of a group need no + to be new ones.
+    settings = [word.lstrip("+") if "." in word.partition("=")[0] else word for word in settings]
     given = given_settings(settings)
     for name, text in given.items():
         if match := re.fullmatch(r"(\d+)\.\.\.?(\d+)", text):
@@ -72,7 +81,8 @@ def with_names_of_schemes(settings: Iterable[str]) -> list[str]:
     changed = []
     for setting in settings:
         name, _, value = setting.partition("=")
-        within = name.startswith("pos.") and any(other.startswith(f"{name}.") for other in settings)
+        below = any(other.startswith(f"{name}.") for other in settings)
+        within = name.startswith("pos.") and below and not value.startswith("[")
         changed.append(f"{name}.{TARGET}={value}" if within else setting)
     return changed
 
@@ -94,15 +104,26 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     """Return one line for an error in which Hydra or OmegaConf refuse a command line."""
     given = given_settings(arguments)
     message = " ".join(str(error).partition("\nSee https")[0].split())
+    if isinstance(error, OverrideParseException):
+        return f"{unquoted(str(error.override))}: not of the form option=value; quote values with special characters"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         return _no_option(error, error.missing_cfg_file)
     if match := re.match(r"Could not override '([^']+)'", message):
         option = match[1]
-        valid = [*config_groups(), *(name for name in names() if "." not in name)]
+        valid = list(dict.fromkeys([*config_groups(), *(name for name in names() if "." not in name)]))
         elsewhere = [name for name in known_settings(given.get("pos", default_scheme())) if name not in valid]
         return f"{option}={given.get(option, '...')}: unknown setting; {suggestion(option, valid, elsewhere)}"
     if match := re.match(r"Ambiguous value for argument '([^=]+)=", message):
         return f"{match[1]}={given.get(match[1], '...')}: must be one value; -m runs each of several"
+    # What OmegaConf says of pos.layers.7=NAME, and of pos.layers.base=500.
+    if match := re.match(r"Error merging override (\S+\.\d[^=]*)=|invalid literal for int\(\).*'(.+)'", message):
+        option = match[1] or next((name for name in given if f".{match[2]}" in name), match[2])
+        list_of = option.rpartition(".")[0]
+        problem = f"is no place of the list; '{list_of}=[{{_target_:NAME,SETTING:VALUE}},NAME]' gives a whole one"
+        return f"{option}={given.get(option, '...')}: {problem}"
+    for group, options in config_groups().items() if "Config group override" in message else ():  # pos=5, pos=null
+        if given.get(group, options[0]) not in options:
+            return f"{group}={given[group]}: must be one option; {suggestion(given[group], options)}"
     if isinstance(error, InterpolationResolutionError):
         typed = [f"{option}={value}: " for option, value in given.items() if "${" in value]
         return f"{''.join(typed[:1])}{message}"
@@ -144,7 +165,8 @@ def _path_problem(name: str) -> str | None:
 def _option_meant(group: str, name: str, options: Sequence[str]) -> str:
     """Suggest an option of a group for a name that is none: by what else the options are called, or by spelling."""
     plain = name.lower().replace("-", "_")
-    called = [option for option in options if plain in other_names(CONFIGS / group / f"{option}.yaml")]
+    files = {file.stem: file for file in (CONFIGS / group).glob("*.yaml")}
+    called = [option for option in options if option in files and plain in other_names(files[option])]
     if called:
         return f"did you mean {' or '.join(called)}?"
     meant = suggestion(name, options)
@@ -170,8 +192,7 @@ def require_known(node: Mapping[Any, Any], overrides: Iterable[str]) -> None:
         if name and name.partition(".")[0] not in known:
             valid = [f"{group}/{setting}" if f"{group}/{setting}" in config_groups() else setting for setting in known]
             elsewhere = [setting for setting in known_settings() if not setting.startswith(f"{group}.")]
-            problem = f"unknown setting; {suggestion(name, valid, elsewhere, f'{group}.')}"
-            raise UnknownSetting(option, text, problem)
+            raise UnknownSetting(name, text, valid, elsewhere, f"{group}.")
 
 
 def naming_experiment(error: SettingError, overrides: Iterable[str], roots: Iterable[Path]) -> SettingError:
@@ -180,7 +201,7 @@ def naming_experiment(error: SettingError, overrides: Iterable[str], roots: Iter
     for group in ("experiment", "debug"):
         files = [file for root in roots if (file := root / group / f"{given.get(group)}.yaml").is_file()]
         if error.option not in given and any(error.option in flat_node(OmegaConf.load(file)) for file in files):
-            return type(error)(error.option, error.value, f"set by {group}={given[group]}; {error.problem}")
+            return SettingError(error.option, error.value, f"set by {group}={given[group]}; {error.problem}")
     return error
 
 

@@ -160,5 +160,4 @@ def of_its_class(node: Any, group: str, given: Mapping[str, str], common: Collec
 def _unknown(option: str, name: str, value: Any, known: Collection[str]) -> UnknownSetting:
     """Return the error of a setting that a part doesn't have, which may be one of another group."""
     elsewhere = [one for one in known_settings() if not one.startswith(f"{option}.")]
-    meant = suggestion(name, known, elsewhere, f"{option}.")
-    return UnknownSetting(f"{option}.{name}", value, f"unknown setting; {meant}")
+    return UnknownSetting(name, value, known, elsewhere, f"{option}.")

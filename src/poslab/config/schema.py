@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Accelerator = Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu"]
 Precision = Literal["32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64"]
-Batches = Annotated[int, Limits(gt=0)] | Annotated[float, Limits(gt=0, le=1)] | None  # a number, or a share of an epoch
+Batches = Annotated[int, Limits(gt=0)] | PositiveAmount | None  # a number, or a share of an epoch
 
 # ${bundled:the-verdict.txt} in a yaml: a file of data/, wherever the command is started from.
 OmegaConf.register_new_resolver("bundled", lambda name: str(BUNDLED_DATA / name), replace=True)
@@ -217,7 +217,7 @@ class TrainerConfig(Checked):
     max_steps: int = setting(-1, role=Role.LENGTH)
     max_time: str | None = setting(None, role=Role.LENGTH)
     limit_train_batches: Batches = None
-    limit_val_batches: Count | Annotated[float, Limits(ge=0, le=1)] | None = None
+    limit_val_batches: Count | Amount | None = None
     val_check_interval: Batches = None
     check_val_every_n_epoch: Positive | None = 1
     accumulate_grad_batches: Positive = 1
@@ -229,6 +229,10 @@ class TrainerConfig(Checked):
     profiler: str | None = setting(None, role=Role.OUTPUT)
 
     def __post_init__(self) -> None:
+        for option in ("limit_train_batches", "limit_val_batches", "val_check_interval"):
+            value = getattr(self, option)
+            if isinstance(value, float) and value > 1:  # of which Lightning takes some as numbers
+                raise SettingError(option, value, "is a share, at most 1.0; a number of batches has no decimal point")
         if self.max_steps != -1:
             require_at_least(1, max_steps=self.max_steps)
         if self.max_epochs is None and self.max_steps == -1:

@@ -9,6 +9,7 @@ from typing import Any
 
 from poslab.config.checking import checked, full_name, imported
 from poslab.config.nodes import TARGET, known_settings, merged, schemes
+from poslab.config.schema import DataConfig
 from poslab.errors import SettingError, suggestion
 from poslab.positions import PositionScheme
 from poslab.positions.layers import Entry
@@ -100,4 +101,8 @@ def parse_task(node: Mapping[str, Any]) -> Task:
     if parameters is None or not parameters.frozen:
         problem = "must be derived from poslab.tasks.Task, with @dataclass(frozen=True, kw_only=True)"
         raise SettingError(option, target, problem)
+    of_text, own = ({field.name for field in dataclasses.fields(schema)} for schema in (DataConfig, task))
+    for name, value in settings.items():
+        if name in of_text - own:
+            raise SettingError(f"data.{name}", value, "a text has this setting, a task doesn't")
     return checked(task, settings, "data", known_settings)

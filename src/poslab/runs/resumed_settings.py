@@ -117,8 +117,8 @@ def _merge(own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str])
         if name in given:
             problem = "names the run's folder" if name == "run_dir" else "keeps a run's settings; give single ones"
             raise SettingError(name, given[name], f"can't be given with resume, which {problem}")
-    for name in given.keys() - {"resume"}:
-        if name.partition(".")[0] == "pos":
+    for name in given:
+        if name == "resume" or name.partition(".")[0] == "pos":
             continue
         option = name.replace("/", ".")
         _set(merged, option, _at(typed, option))
