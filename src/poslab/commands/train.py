@@ -64,7 +64,7 @@ def run_train(typed: list[str]) -> None:
             print(_checked(config, running, roots).data.example())
             return
         if config.resume is None:  # else the scheme is that of the run
-            require_known(config.pos, settings)
+            require_known(scheme_name(running), settings)
         print("loading torch and Lightning ...", flush=True)
         parsed = _checked(config, running, roots)
     from poslab.training.train import train

@@ -2,7 +2,7 @@
 what Hydra refuses in one line of the user's words."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from poslab.config.command_line import flag_problem
 from poslab.config.files import CLAIMS, CONFIGS
 from poslab.config.groups import CLOSED, names
 from poslab.config.help import other_names
-from poslab.config.nodes import TARGET, default_scheme, flat_node, given_settings, known_settings, schemes
+from poslab.config.nodes import TARGET, default_scheme, flat_node, given_settings, known_settings, settings_in
 from poslab.errors import SettingError, UnknownSetting, UserError, suggestion
 
 # Hydra has more, and takes -pos=NAME for -p, its short name of --package, and --conf for --config-dir.
@@ -175,16 +175,16 @@ def _option_meant(group: str, name: str, options: Sequence[str]) -> str:
     return meant
 
 
-def require_known(node: Mapping[Any, Any], overrides: Iterable[str]) -> None:
+def require_known(pos: str | None, overrides: Iterable[str]) -> None:
     """Raise SettingError for a setting that its group, or the scheme, doesn't have, before anything is loaded.
 
-    node: of the scheme, as composed; a yaml from elsewhere may leave settings to the defaults of its class.
+    pos: the option chosen for the scheme; a yaml from elsewhere may leave settings to the defaults of its class.
     """
-    scheme = next((known for known in schemes().values() if known[TARGET] == node.get(TARGET)), None)
+    scheme = CONFIGS / "pos" / f"{pos}.yaml"
     for option, text in given_settings(overrides).items():
         group, _, name = option.partition(".")
-        if group == "pos" and scheme is not None:
-            known = [setting for setting in scheme if setting != TARGET]
+        if group == "pos" and scheme.is_file():
+            known = settings_in(scheme)
         elif group in CLOSED:
             known = [setting.partition(".")[2] for setting in names() if setting.startswith(f"{group}.")]
         else:
@@ -209,9 +209,10 @@ def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:
     """Return the options of every group in these folders: of "model/norm", which is a setting of model; elsewhere with
     the folders within a group, "published/nanogpt"."""
     groups: dict[str, set[str]] = {}
+    settings = {*names()}
     for option in (option.relative_to(root) for root in roots for option in root.glob("*/**/*.yaml")):
         group, *name = option.with_suffix("").parts
-        if f"{group}.{name[0]}" in names():
+        if f"{group}.{name[0]}" in settings:
             group = f"{group}/{name.pop(0)}"
         groups.setdefault(group, set()).add("/".join(name))
     return {group: sorted(groups[group]) for group in sorted(groups) if group != CLAIMS.name}
