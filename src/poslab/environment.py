@@ -29,6 +29,7 @@ def prepare() -> None:
     except FileNotFoundError as error:
         raise UserError("the current folder has been deleted; cd into another") from error
     ignore_matplotlibrc()
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # or it would look for some in every package
     # A model may write characters that the terminal doesn't have; and a file shows a line once it is printed.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

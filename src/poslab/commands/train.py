@@ -1,5 +1,6 @@
 """Command train: one run, one that resumes, or a sweep, from a command line in Hydra's grammar."""
 
+import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -99,6 +100,7 @@ def _checked(config: DictConfig, running: Any, roots: list[Path]) -> "TrainConfi
     from poslab.config.train import parse
     from poslab.runs.resumed_settings import settings_of_resumed_run
 
+    gc.freeze()  # torch's objects stay to the end, and are no longer searched for garbage
     overrides = [unquoted(override) for override in running.overrides.task]
     # A run resumes by `resume=` here, or as a job of a sweep (sweep/job.py): both go to training/resume.py.
     if config.resume is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from poslab.config.checking import checked, full_name, imported
@@ -89,8 +89,11 @@ def _settings_of(scheme: PositionScheme) -> dict[str, Any]:
     return {field.name: getattr(scheme, field.name) for field in fields}
 
 
-def parse_task(node: Mapping[str, Any]) -> Task:
-    """Return the task that a `data` node describes. Raises SettingError for another class, or settings it refuses."""
+def parse_task(node: Mapping[str, Any], typed: Collection[str] = ()) -> Task:
+    """Return the task that a `data` node describes. Raises SettingError for another class, or settings it refuses.
+
+    typed: the settings of the command line, by their names there.
+    """
     settings = dict(node)
     target = str(settings.pop(TARGET))
     option = f"data.{TARGET}"
@@ -103,6 +106,6 @@ def parse_task(node: Mapping[str, Any]) -> Task:
         raise SettingError(option, target, problem)
     of_text, own = ({field.name for field in dataclasses.fields(schema)} for schema in (DataConfig, task))
     for name, value in settings.items():
-        if name in of_text - own:
+        if name in of_text - own and f"data.{name}" in typed:
             raise SettingError(f"data.{name}", value, "a text has this setting, a task doesn't")
     return checked(task, settings, "data", known_settings)

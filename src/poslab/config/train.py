@@ -147,7 +147,7 @@ def parse(
     for name, schema in GROUPS.items():
         node = groups.get(name, {})
         of_task = isinstance(node, Mapping) and TARGET in node
-        parsed[name] = parse_task(node) if of_task else checked(schema, node, name, known_settings)
+        parsed[name] = parse_task(node, given) if of_task else checked(schema, node, name, known_settings)
     model, data = parsed["model"], parsed["data"]
     if data.longest_text is not None:
         model.longest_text = min(data.longest_text, model.context_length)
