@@ -4,7 +4,6 @@ They stay dataclasses of Python's own: pydantic is loaded with the first check (
 makes one in Python needs none of it.
 """
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 # No unknown settings, numbers where text is asked for become text, and no number is infinite.
@@ -48,13 +47,6 @@ def by_context(kind: type) -> Any:
     return core_schema.with_info_plain_validator_function(made)
 
 
-def prepared_by(function: Callable[[Any], Any], schema: Any) -> Any:
-    """Return pydantic's schema for values that a function brings into their form first."""
-    from pydantic_core import core_schema
-
-    return core_schema.no_info_before_validator_function(function, schema)
-
-
 def with_numbers_as_they_are(schema: Any) -> Any:
     """Return pydantic's schema so that true is no number, and 2.0 no whole one, which pydantic would convert; text may
     be either."""
@@ -65,7 +57,7 @@ def with_numbers_as_they_are(schema: Any) -> Any:
     inner = {key: value if key == "metadata" else with_numbers_as_they_are(value) for key, value in schema.items()}
     if inner.get("type") not in ("int", "float"):
         return inner
-    from pydantic_core import PydanticCustomError
+    from pydantic_core import PydanticCustomError, core_schema
 
     whole = inner["type"] == "int"
 
@@ -74,4 +66,4 @@ def with_numbers_as_they_are(schema: Any) -> Any:
             raise PydanticCustomError(f"{inner['type']}_parsing", "no number")
         return value
 
-    return prepared_by(as_it_is, inner)
+    return core_schema.no_info_before_validator_function(as_it_is, inner)

@@ -153,6 +153,7 @@ def test_other_commands_read_the_same_schemes(typed: str) -> None:
 PLACES = {
     "pos.layers.1=rop": ("pos.layers=[rope,rop]", "unknown; did you mean rope"),
     "pos.layers.1.bas=3": ("pos.layers=[rope,{_target_: rope, bas: 3}]", "unknown setting; "),
+    "pos.layers.0.window=true": ("pos.layers=[{_target_: rope, window: true}]", "must be a whole number"),
     "pos.layers.0.window=0": ("pos.layers=[{_target_: rope, window: 0}]", "must be at least 1"),
     "pos.layers.0=poslab.positions.t5.T5": ("pos.layers=[poslab.positions.t5.T5]", "names a class, which is given as"),
     "pos.layers=[]": ("pos.layers=[]", "must have at least one scheme"),

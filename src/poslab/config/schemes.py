@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 from poslab.config.checking import checked, full_name, imported
 from poslab.config.nodes import TARGET, known_settings, merged, schemes
@@ -44,6 +44,11 @@ def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
         raise SettingError(named_by, target, "must be a class derived from poslab.positions.PositionScheme")
     require_frozen(scheme, named_by, target)
     settings = {name: _as_list(value, f"{option}.{name}") for name, value in settings.items()}
+    of_entries = [name for name, hint in get_type_hints(scheme).items() if hint == tuple[Entry, ...]]
+    for name in of_entries:
+        if isinstance(settings.get(name), list | tuple):
+            places = enumerate(settings[name])
+            settings[name] = [_with_its_scheme_apart(item, f"{option}.{name}.{place}") for place, item in places]
     return checked(scheme, settings, option, context=lambda inner: parse_scheme(inner, ""))
 
 
@@ -57,6 +62,16 @@ def _as_list(value: Any, option: str) -> Any:
             problem = "is no place of the list: they are numbers from 0 on"
             raise SettingError(f"{option}.{place}", places[place], problem)
     return [places[place] for place in sorted(places)]
+
+
+def _with_its_scheme_apart(entry: Any, option: str) -> Any:
+    """{_target_: rope, base: 500, window: 64} -> {of: {_target_: rope, base: 500}, window: 64}."""
+    if not isinstance(entry, dict):
+        return entry if isinstance(entry, Entry) else {"of": entry}
+    window = {name: value for name, value in entry.items() if name == "window"}
+    if isinstance(window.get("window"), bool | float):  # pydantic converts these, as `checked` does nowhere
+        raise SettingError(f"{option}.window", window["window"], "must be a whole number or null")
+    return {"of": {name: value for name, value in entry.items() if name != "window"}, **window}
 
 
 def node_of(scheme: PositionScheme) -> dict[str, Any]:

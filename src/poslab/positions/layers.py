@@ -22,11 +22,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from torch import Tensor
 
-from poslab.checked import prepared_by, with_numbers_as_they_are
 from poslab.errors import SettingError, require_at_least
 from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
 from poslab.positions.combined import Composite
@@ -42,24 +40,10 @@ class Entry:
     of: PositionScheme
     window: int | None = None
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        return prepared_by(_with_its_scheme_apart, with_numbers_as_they_are(handler(source)))
-
     def __post_init__(self) -> None:
         require_at_least(1, window=self.window)
         if hasattr(self.of, "window"):  # because a node has room for one setting of that name
             raise SettingError("window", self.window, f"{type(self.of).__name__} has a setting of that name itself")
-
-
-def _with_its_scheme_apart(node: Any) -> Any:
-    """{_target_: rope, base: 500, window: 64} -> {of: {_target_: rope, base: 500}, window: 64}."""
-    if isinstance(node, Entry):
-        return node
-    if not isinstance(node, dict):
-        return {"of": node}
-    window = {name: value for name, value in node.items() if name == "window"}
-    return {"of": {name: value for name, value in node.items() if name != "window"}, **window}
 
 
 @dataclass(frozen=True)
