@@ -53,7 +53,7 @@ def test_lists_every_option_once_in_a_line(program: Called) -> None:
         pattern = "**/*.yaml" if group == "experiment" else "*.yaml"
         options = [file.relative_to(CONFIGS / group).with_suffix("") for file in (CONFIGS / group).glob(pattern)]
         for option in options:
-            assert len(re.findall(rf"^  {group}={option.as_posix()} +\S", text, flags=re.MULTILINE)) == 1
+            assert len(re.findall(rf"^  {group}={option.as_posix()}(?: |$)", text, flags=re.MULTILINE)) == 1
     tasks = program("list", "tasks")[1]
     assert "data=recall " in tasks
     assert "data=verdict " not in tasks

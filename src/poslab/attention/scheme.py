@@ -70,7 +70,7 @@ class SchemeLayer:
                 raise SettingError("x", None, f"{type(scheme).__name__} {problem}")
             with without_autocast(x.device):
                 state = scheme.token_state(self.tables, self.layer, _wide(x))
-        of_queries = None if state is None else state[:, :, -q.shape[-2] :]
+        of_queries = None if state is None else state[:, :, state.shape[2] - q.shape[-2] :]
         query, key = (partial(hook, self.tables, self.layer) for hook in (scheme.query, scheme.key))
         q = self.position_ids.map(query, q, **scheme.further("query", of_queries))
         more = scheme.further("key", state)
