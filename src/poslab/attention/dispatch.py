@@ -108,7 +108,8 @@ def attend(
     if cached and backend == "auto" and _is_decoding(spec, q.shape[-2], k.shape[-2]):
         from poslab.attention.kernels.decode import decode_attention
 
-        return decode_attention(q, *for_queries(q, k, v), spec)
+        k, v = for_queries(q, k, v)
+        return decode_attention(q, k, v, spec)
     whole = offset == 0 and q.shape[-2] == k.shape[-2]
     parts = spec.parts | {name for name, given in {"later keys": not causal, "cached keys": not whole}.items() if given}
     if documents is not None:  # in a compiled graph, in which only these two have a mask for them

@@ -64,7 +64,7 @@ def near_far_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> 
             v = v + far_value
         tables = bias, key_bias, keys, values
         numbers = spec.scale, near, spec.window or 0
-        out: Tensor = _NearFar.apply(q.to(v.dtype), k.to(v.dtype), v, *tables, *numbers)  # type: ignore[no-untyped-call]
+        out: Tensor = _NearFar.apply(q.to(v.dtype), k.to(v.dtype), v, *tables, *numbers)
     return out
 
 

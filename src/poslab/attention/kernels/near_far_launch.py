@@ -125,8 +125,18 @@ class Call:
 
     def __init__(self, tensors: Tensors, scale: float, near: int, window: int) -> None:
         q, k, v, bias, largest, bias_tiles, key_bias, keys, values = tensors
-        tables = (table is not None for table in (bias, key_bias, keys, values))
-        self.form = Form(q.dtype, q.shape[1], k.shape[1], q.shape[3], near, *tables, window > 0)
+        self.form = Form(
+            q.dtype,
+            heads=q.shape[1],
+            shared_heads=k.shape[1],
+            head_dim=q.shape[3],
+            near=near,
+            bias=bias is not None,
+            key_bias=key_bias is not None,
+            keys=keys is not None,
+            values=values is not None,
+            window=window > 0,
+        )
         self.batch, self.length = len(q), q.shape[2]
         self.given: dict[str, Any] = {"length": self.length, "near": near, "window": window}
         self.given |= {"scale": scale * LOG2_E, "grad_scale": scale}
