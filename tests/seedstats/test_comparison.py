@@ -184,7 +184,7 @@ def test_caveats_of_runs_stand_once_and_those_of_references_are_no_caveats_of_gr
     assert [group.label for group in one.groups] == ["t5", "absolute"]
     assert one.comparisons == 1
     assert Section("text", one).table.foot == [
-        [name, "", value, *[""] * 6] for name, value in (("(bigram model)", "3.8000"), ("(unigram model)", "9.0000"))
+        [name, "", value, *[""] * 6] for name, value in (("(bigram model)", "3.80"), ("(unigram model)", "9.00"))
     ]
     at_20, at_40 = (reference("chance", 0.5, SHARE, length=length) for length in (20, 40))
     shares = rows({"absolute": BASE, "shaw": SHAW}, SHARE, length=20)

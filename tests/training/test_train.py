@@ -29,6 +29,7 @@ from poslab.model.memory import decoder_of
 from poslab.positions import PositionScheme
 from poslab.processors import compiler_problem
 from poslab.progress import Minute
+from poslab.runs.folder import new_run_folder
 from poslab.runs.load import read_run
 from poslab.training.train import train
 
@@ -116,7 +117,7 @@ def test_tensorboard_has_curves_text_and_pictures(tmp_path: Path) -> None:
     run(tmp_path / "run", f"pos={RICHEST}")
     events = events_of(tmp_path / "run")
     every_step = {"train/loss", "train/learning_rate", "train/gradient_norm", "train/tokens_per_s"}
-    every_epoch = {"val/loss", "val/perplexity", "val/best_loss"}
+    every_epoch = {"eval/loss", "eval/perplexity", "eval/loss_best"}
     assert every_step | every_epoch <= set(events.Tags()["scalars"])
     assert all(len(events.Scalars(tag)) == 6 for tag in every_step)
     assert all(len(events.Scalars(tag)) == 2 for tag in every_epoch)
@@ -171,7 +172,27 @@ def test_columns_of_hparams_are_few(tmp_path: Path) -> None:
     columns = {info.name for info in experiment.hparam_infos}
     assert columns == {"pos", "optim.learning_rate", "model.context_length", "optim.weight_decay", "data.vocabulary"}
     assert columns < hparams_of(tmp_path / "run")[1].keys()
-    assert [info.name.tag for info in experiment.metric_infos][:2] == ["val/best_loss", "val/loss"]
+    assert [info.name.tag for info in experiment.metric_infos][:2] == ["eval/loss", "eval/loss_best"]
+
+
+def test_what_a_sweep_varies_comes_first_among_hparams(tmp_path: Path) -> None:
+    """Its jobs have folders that are named after that."""
+    folder = tmp_path / "pos-weight_decay_0.1-seed1-abc"
+    run(folder, f"pos={RICHEST}", "optim.weight_decay=0.1", "sample.new_tokens=1")
+    content = events_of(folder).summary_metadata["_hparams_/experiment"].plugin_data.content
+    infos = HParamsPluginData.FromString(content).experiment.hparam_infos
+    assert {info.name for info in infos if info.differs} == {"pos", "optim.weight_decay"}
+
+
+def test_the_screen_says_how_seeds_get_one_colour(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a regex that fits the names of runs."""
+    monkeypatch.chdir(tmp_path)
+    run(tmp_path / "run", f"pos={RICHEST}", "sample.new_tokens=1")
+    (regex,) = re.findall(r"Regex: (\S+)", capsys.readouterr().out)
+    with new_run_folder(None, "t5", 1) as one, new_run_folder(None, "t5", 2) as other:
+        assert {re.search(regex, str(folder))[1] for folder in (one, other)} == {"t5"}
 
 
 def test_seeds_of_one_configuration_are_one_group_of_hparams(finished: Path, tmp_path: Path) -> None:
@@ -260,7 +281,7 @@ def test_other_precisions(precision: str, tmp_path: Path) -> None:
 def test_last_step_is_validated_wherever_it_falls(tmp_path: Path) -> None:
     summary = run(tmp_path / "run", "trainer.max_steps=4", "trainer.max_epochs=100")
     assert summary["steps"] == 4
-    assert [e.step for e in events_of(tmp_path / "run").Scalars("val/loss")] == [2, 3]  # after steps 3 and 4
+    assert [e.step for e in events_of(tmp_path / "run").Scalars("eval/loss")] == [2, 3]  # after steps 3 and 4
     assert summary["last_val_loss"] < 8
 
 
@@ -299,7 +320,7 @@ def test_console(tmp_path: Path) -> None:
         assert text in result.stdout
     # What to type next, as it stands there.
     (run,) = (tmp_path / "runs").iterdir()
-    *_, curves, explain, generate = result.stdout.splitlines()
+    *_, curves, _, explain, generate = result.stdout.splitlines()
     assert curves == "curves   tensorboard --logdir runs"
     assert explain.startswith("explain  ")
     assert explain.endswith(f"explain.py runs/{run.name}")

@@ -17,6 +17,8 @@ RUNS = Path("runs")
 EVALUATION = "evaluation.json"
 ANSWERS = "answers.json"
 SWEEP = ".sweep"  # beside the runs of a sweep: their logs
+SEEDS_ALIKE = "([^/]+)-seed"  # regex of what the names of runs that differ in the seed have in common
+COLOURS = f"in TensorBoard, Color runs by, Regex: {SEEDS_ALIKE}"
 
 
 class RunFolder:

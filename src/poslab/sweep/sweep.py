@@ -19,7 +19,7 @@ from poslab.errors import UserError
 from poslab.processes import launched
 from poslab.processors import available
 from poslab.progress import Minute
-from poslab.runs.folder import RunFolder
+from poslab.runs.folder import COLOURS, RunFolder
 from poslab.runs.plan import add_to_plan
 from poslab.runs.summary import Summary
 from poslab.signals import Interrupted, raise_on_signals
@@ -151,8 +151,10 @@ def _conclude(jobs: list[Job], folder: Path) -> bool:
     asked, met = ({value for job in some for value in job.overrides} for some in (jobs, possible))
     if never := sorted(map(unquoted, asked - met)):
         print(f"trained by no job: {', '.join(never)}\n")
-    print(f"runs     {folder}\ncurves   {shlex.join(['tensorboard', '--logdir', str(folder)])}")
+    print(f"runs     {folder}\ncurves   {shlex.join(['tensorboard', '--logdir', str(folder)])}\ncolours  {COLOURS}")
     print(f"compare  {command_line('compare', f'runs={folder}')}")
+    if len(possible) == 2:
+        print(f"explain  {command_line('explain', str(folder))}")  # puts them side by side
     succeeded = [job.impossible or (job.finished and not JobFiles(job.folder).failure) for job in jobs]
     return not never and all(succeeded)
 

@@ -19,7 +19,7 @@ from poslab.errors import as_typed
 from poslab.metric import LOSS, perplexity
 from poslab.processes import rank
 from poslab.progress import Minute
-from poslab.runs.folder import RunFolder
+from poslab.runs.folder import COLOURS, RunFolder
 from poslab.runs.summary import Summary
 from poslab.training.module import LanguageModel, language_model_of
 from seedstats.page.terminal import clock, table_line
@@ -54,6 +54,7 @@ def conclude(summary: Summary, module: LanguageModel, folder: RunFolder, further
     prompt = re.sub(r'(["\\$`])', r"\\\1", module.data.vocabulary.decode(module.data.prompt))
     commands = {
         "curves": shlex.join(["tensorboard", "--logdir", str(folder.path.parent)]),
+        "colours": COLOURS,
         **further,
         "explain": command_line("explain", str(folder)),
         "generate": f'{command_line("generate", str(folder))} prompt="{prompt}"',

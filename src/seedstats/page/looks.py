@@ -12,7 +12,9 @@ from itertools import chain, count
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.figure import Figure
 
 # (on white, on black). The first four are Okabe and Ito's, which the colour-blind can tell apart, or nearly those.
 COLOURS = (
@@ -38,24 +40,25 @@ _SALT = 742424
 
 # Settings of matplotlib for every figure: `matplotlib.rc_context(STYLE)`.
 STYLE: Any = {
-    "font.size": 10,
+    "font.size": 11,
+    "axes.labelsize": 10,
     "text.color": INK[0],
     "axes.labelcolor": SOFT[0],
     "axes.edgecolor": SOFT[0],
     "axes.linewidth": 0.8,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.titlesize": "medium",
+    "axes.titlesize": 11,
     "axes.titlelocation": "left",
     "axes.axisbelow": True,
     "grid.color": LINE[0],
     "grid.linewidth": 0.8,
     "xtick.color": SOFT[0],
     "ytick.color": SOFT[0],
-    "xtick.labelsize": "small",
-    "ytick.labelsize": "small",
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
     "legend.frameon": False,
-    "legend.fontsize": "small",
+    "legend.fontsize": 9,
 }
 
 
@@ -146,6 +149,14 @@ def properties(dark: bool) -> str:
 def styled() -> Any:
     """Return a context, or decorator, within which figures are made in the style of the pages."""
     return matplotlib.rc_context(STYLE)
+
+
+def new_panel(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return a panel of that size in inches, and its axes; to be called where figures are `styled`."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots()
+    axes.grid()
+    return figure, axes
 
 
 def wrapped(label: str, width: int = 36) -> str:
