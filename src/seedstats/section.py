@@ -77,20 +77,21 @@ class Section:
 
     @property
     def blocks(self) -> list[Block]:
-        """Return the section: the answers beside the plot of differences, the table, and folded below them all else."""
+        """Return the section: the answers beside the plot of differences, the table, all figures, and folded below them
+        what is read rather than seen."""
         one = self.comparison
         every = all_findings(one)
         below: list[Block] = [Details("How to read this, and how it was tested", [*map(Text, self.methods)])]
         below += [Details(f"All {len(every)} findings one by one", [Bullets(every)])] if every else []
         for block in (*self._tables, *self.tables):
             below.append(Details(block.title, [replace(block, title="")]) if isinstance(block, Table) else block)
-        below += [figure for figure in self.figures if not figure.small]
-        small = [figure for figure in self.figures if figure.small]
-        below += [Heading("What was learned", [Text(self.gallery), Gallery(small)])] if small else []
         notes = [*map(ended, (*one.notes, *self.notes))]
         below += [Details(f"What is missing here, and why: {len(notes)} notes", [Bullets(notes)])] if notes else []
         opening = Opening(self.answers, scores_figure(one))
-        return [opening, self.table, *setting_maps(one), *folded([*below, *self.sources])]
+        pictures: list[Block] = [figure for figure in self.figures if not figure.small]
+        small = [figure for figure in self.figures if figure.small]
+        pictures += [Heading("What was learned", [Text(self.gallery), Gallery(small)])] if small else []
+        return [opening, self.table, *setting_maps(one), *pictures, *folded([*below, *self.sources])]
 
     @property
     def _tables(self) -> list[Table]:
