@@ -109,12 +109,16 @@ def draw_references(axes: Axes, values: Mapping[str, float], *, upright: bool = 
     for name, value in values.items():
         if low <= value <= high and upright:
             axes.axvline(value, **DOTTED)
-            axes.text(value, 1, name, transform=axes.get_xaxis_transform(), size="small", ha="center", va="bottom")
+            axes.text(
+                value, 1, printable(name), transform=axes.get_xaxis_transform(), size="small", ha="center", va="bottom"
+            )
         elif low <= value <= high:
             axes.axhline(value, **DOTTED)
             gaps = [min((abs(end[side] - value) for end in ends), default=0.0) for side in (0, 1)]
             place, side = (0.01, "left") if gaps[0] > gaps[1] else (0.99, "right")  # where the lines leave room
-            axes.text(place, value, name, transform=axes.get_yaxis_transform(), size="small", ha=side, va="bottom")
+            axes.text(
+                place, value, printable(name), transform=axes.get_yaxis_transform(), size="small", ha=side, va="bottom"
+            )
 
 
 _DIFFERENCES = "The mean difference from {baseline} over common seeds, with the interval to quote. "

@@ -64,7 +64,7 @@ def _panels(name: str, means: Mapping[str, pd.DataFrame]) -> list[Figure]:
         axes.imshow(shown, norm=scale, cmap=shades(), aspect="auto")
         axes.grid(visible=False)
         axes.set_xticks(range(shown.shape[1]), [f"{length:g}" for length in shown.columns])
-        axes.set_yticks(range(len(shown)), list(map(str, shown.index)))
+        axes.set_yticks(range(len(shown)), [printable(str(part)) for part in shown.index])
         axes.set_title(wrapped(label, 26), fontsize="small")
         axes.set(xlabel="length of the tests", ylabel=printable(name))
         panels.append(figure)

@@ -14,7 +14,7 @@ from seedstats.comparison import Comparison
 from seedstats.figures import Styles, legend, name_points, need_legend
 from seedstats.groups import Group
 from seedstats.page import blocks
-from seedstats.page.looks import SOFT, new_panel, styled
+from seedstats.page.looks import SOFT, new_panel, printable, styled
 
 SPEED = "tokens_per_s"
 _FEW_PARAMETERS = 100  # up to which their axis is linear, so that it has a zero
@@ -94,7 +94,7 @@ def _panel(one: Comparison, groups: Sequence[Group], cost: str, styles: Styles) 
             axes.vlines(x, *group.estimate.interval, color=look["color"], alpha=0.35)
     points = {group.label: (median(group.of(cost).values()), group.estimate.mean) for group in groups}
     name_points(axes, points, styles)
-    axes.set_ylabel(one.metric.label)
+    axes.set_ylabel(printable(one.metric.label))
     return figure, axes
 
 

@@ -21,7 +21,7 @@ from seedstats import figures
 from seedstats.comparison import Comparison
 from seedstats.figures import Styles
 from seedstats.page import blocks
-from seedstats.page.looks import INK, new_panel, styled, wrapped
+from seedstats.page.looks import INK, new_panel, printable, styled, wrapped
 from seedstats.statistics.intervals import estimate
 
 Lines = Mapping[str, pd.DataFrame]  # by label, as `over_seeds` returns them
@@ -234,7 +234,7 @@ def _overview(
         axes.axvline(x, label=name, **figures.DOTTED)
         axes.text(x, 1.0, name, transform=axes.get_xaxis_transform(), size="small", ha="center", va="bottom")
     axes.set_title(title, pad=18 if marks else None)
-    axes.set(xlabel=x_label, ylabel=unit)
+    axes.set(xlabel=x_label, ylabel=printable(unit))
     _steps(axes, [x for losses in lines.values() for x in losses.index], log)
     figures.name_lines(axes, styles)
     return figure

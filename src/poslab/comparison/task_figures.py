@@ -12,7 +12,7 @@ from poslab.comparison.tasks import TaskRuns
 from poslab.metric import Metric
 from seedstats.figures import DOTTED, Styles, legend, name_lines, need_legend, styles_of
 from seedstats.page import blocks
-from seedstats.page.looks import LINE, new_panel, styled, wrapped
+from seedstats.page.looks import LINE, new_panel, printable, styled, wrapped
 
 _MOST_RANGES = 10  # schemes whose ranges can still be told apart
 _BESIDE = 6  # lengths of which the schemes' points stand side by side; of more, one above the other
@@ -59,7 +59,7 @@ def by_length_panels(tasks: Sequence[TaskRuns], metric: str, styles: Styles) -> 
         _by_length(axes, task, measure, styles)
         shortest, longest = task.trained
         _title(axes, task, f"trained on lengths {shortest} to {longest}, ")
-        axes.set(xlabel="length of the tests", ylabel=f"{metric}, {measure.unit}")
+        axes.set(xlabel="length of the tests", ylabel=printable(f"{metric}, {measure.unit}"))
         name_lines(axes, styles)
         panels.append(figure)
     return [*panels, legend(styles)] if need_legend(styles) else panels

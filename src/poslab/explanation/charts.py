@@ -18,7 +18,7 @@ from torch import Tensor
 from poslab.evaluation.pictures import FEW, MOST_PANELS, SMALL, WHOLE, draw_panels
 from poslab.explanation.measures import MASS, Ablation, AttentionMeasures
 from poslab.positions import Curves, Matrix, OnText, Picture, Strip
-from seedstats.page.looks import INK, SOFT, looks_of, new_panel, styled, two_shades
+from seedstats.page.looks import INK, SOFT, looks_of, new_panel, printable, styled, two_shades
 from seedstats.page.svg import inline, svg
 
 Limits = tuple[float, float]
@@ -161,7 +161,13 @@ def of_ablations(title: str, caption: str, x_label: str, ablations: Mapping[str,
     for label, ablation in ablations.items():
         bars = 2 * ablation.errors
         axes.errorbar(
-            ablation.sizes, ablation.values, bars, label=label, capsize=2, markersize=4, **looks[label] | _SOLID
+            ablation.sizes,
+            ablation.values,
+            bars,
+            label=printable(label),
+            capsize=2,
+            markersize=4,
+            **looks[label] | _SOLID,
         )
     exact = next(iter(ablations.values())).exact
     axes.set(xlabel=x_label, ylabel="share of right answers" if exact else "loss, nats per token", ylim=limits)
@@ -177,7 +183,7 @@ def of_positions(title: str, caption: str, errors: Mapping[str, Tensor], middle:
     figure, axes = new_panel(*WHOLE)
     looks = looks_of(errors)
     for label, of_layers in errors.items():
-        axes.plot(range(len(of_layers)), of_layers.numpy(), label=label, **looks[label] | _SOLID)
+        axes.plot(range(len(of_layers)), of_layers.numpy(), label=printable(label), **looks[label] | _SOLID)
     axes.axhline(middle, color=SOFT[0], linestyle=":", label="guessing the middle")
     highest = max(middle, *(float(of_layers.max()) for of_layers in errors.values()))
     axes.set(xlabel="blocks passed", ylabel="error in tokens", ylim=(0, 1.25 * highest))

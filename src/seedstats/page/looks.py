@@ -165,7 +165,8 @@ def wrapped(label: str, width: int = 36) -> str:
 
 
 def printable(word: str) -> str:
-    """Replace characters that no figure shows: a dollar sign would begin a formula, and an SVG holds no control
-    characters."""
+    """Replace characters that no figure shows: a dollar sign would begin a formula, an SVG holds no control characters,
+    and a legend leaves out what begins with "_", which gets an empty character before it."""
     visible = (c if c.isprintable() else "␣" if c.isspace() else "�" for c in word.replace("\n", "↵"))
-    return "".join(visible).strip().replace("$", r"\$") or "␣"
+    text = "".join(visible).strip().replace("$", r"\$") or "␣"
+    return f"\u200b{text}" if text.startswith("_") else text
