@@ -28,7 +28,7 @@ from poslab.evaluation.files import evaluate_run
 from poslab.model.memory import decoder_of
 from poslab.positions import PositionScheme
 from poslab.processors import compiler_problem
-from poslab.progress import Minute
+from poslab.progress import Interval
 from poslab.runs.folder import new_run_folder
 from poslab.runs.load import read_run
 from poslab.training.train import train
@@ -367,19 +367,66 @@ def test_a_large_text_trains_in_little_memory(tmp_path: Path) -> None:
     assert written["first"] == written["second"]
 
 
-def test_a_line_a_minute_where_there_is_no_terminal(
+def test_a_line_every_ten_seconds_where_there_is_no_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By a clock on which each look takes half a minute: a look for each of 6 steps, and each of 4 batches of a
-    validation, after which the minute begins anew."""
-    clock = count(0, 30)
-    monkeypatch.setattr(Minute.__init__, "__defaults__", (lambda: next(clock),))
+    """By a clock on which each look takes five seconds: a look for each of 6 steps, and each of 4 batches of a
+    validation, after which the ten seconds begin anew."""
+    clock = count(0, 5)
+    monkeypatch.setattr(Interval.__init__, "__defaults__", (10, lambda: next(clock)))
     run(tmp_path / "run", "trainer.max_epochs=1", "trainer.limit_train_batches=6", "trainer.limit_val_batches=4")
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("step ", "validation: "))]
+    output = capsys.readouterr().out
+    assert "\r" not in output
+    lines = [line for line in output.splitlines() if line.startswith(("step ", "validation: "))]
     assert [line.partition(",")[0] for line in lines] == [
         "step 2 of 6", "step 4 of 6", "step 6 of 6", "validation: batch 2 of 4", "validation: batch 4 of 4",
     ]  # fmt: skip
-    assert re.fullmatch(r"step 2 of 6, loss \d\.\d{4}, [\d,]+ tokens/s", lines[0])
+    assert re.fullmatch(r"step 2 of 6, loss \d\.\d{4}, [\d,]+ tokens/s, \d+:\d\d left", lines[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps", "said", "ended"),
+    [
+        # Epochs of three steps; the yamls say that there are two.
+        ("trainer.max_steps=7", 7, "7", ""),
+        ("trainer.max_epochs=1", 3, "3", ""),
+        ("trainer.max_steps=7 trainer.max_epochs=2", 6, "max_epochs=2 ends the run before", "trainer.max_epochs=2"),
+        ("trainer.max_steps=5 trainer.max_epochs=2", 5, "max_steps=5 ends the run before", "trainer.max_steps=5"),
+        ("trainer.max_steps=9 early_stopping_patience=1 optim.learning_rate=0", 6,
+         "unless early_stopping_patience=1", "early_stopping_patience=1"),
+        ("target_loss=100", 1, "unless target_loss=100", "target_loss=100"),
+        ("trainer.max_steps=4 trainer.max_time=01:00:00:00", 4, "unless trainer.max_time=01:00:00:00",
+         "trainer.max_steps=4"),
+        ("trainer.max_time=null", 6, "6", ""),  # which limits nothing
+    ],
+)  # fmt: skip
+def test_a_limit_that_is_typed_is_the_length_and_of_several_a_run_says_which_ends_it(
+    settings: str, steps: int, said: str, ended: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = run(tmp_path / "run", *settings.split())
+    lines = {line[:9].strip(): line[9:] for line in capsys.readouterr().out.splitlines()}
+    assert summary["steps"] == steps
+    assert said in lines["steps"]
+    assert (said == lines["steps"]) == (not ended)
+    assert lines.get("ended", "").endswith(ended)
+    assert bool(ended) == ("ended" in lines)
+
+
+def test_time_alone_is_a_length_and_its_learning_rate_falls_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a clock of Lightning's on which each look takes a second."""
+    seconds = count()
+    monkeypatch.setattr("pytorch_lightning.callbacks.timer.time.monotonic", lambda: float(next(seconds)))
+    settings = ("trainer.max_time=00:00:02:00", "trainer.val_check_interval=1.0", "trainer.log_every_n_steps=1")
+    summary = run(tmp_path / "run", *settings, "schedule=linear", "sample.new_tokens=0")
+    output = capsys.readouterr().out
+    assert "steps    as many as trainer.max_time=00:00:02:00 takes" in output
+    assert summary["steps"] > 6  # more than the two epochs of the yaml
+    assert summary["last_val_step"] == summary["steps"]
+    values = [rate for _, rate in logged(tmp_path / "run")["train/learning_rate"]]
+    assert values[-1] < 0.2 * max(values)
+    assert values.index(max(values)) < len(values) / 2
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -19,7 +20,7 @@ from yaml import YAMLError
 from poslab.config.command_line import as_called
 from poslab.config.files import CONFIGS
 from poslab.config.help import every_day_text, options_text, settings_text
-from poslab.config.nodes import chosen, given_of, require_known
+from poslab.config.nodes import chosen, given_of, given_settings, require_known
 from poslab.config.overrides import (
     config_groups,
     explain,
@@ -29,7 +30,7 @@ from poslab.config.overrides import (
     scheme_name,
     unquoted,
 )
-from poslab.errors import SettingError, UserError
+from poslab.errors import SettingError, UserError, as_typed
 from poslab.processes import quiet_other_processes
 from poslab.runs.folder import run_at
 
@@ -56,12 +57,19 @@ def run_train(typed: list[str]) -> None:
             return
         # These need Hydra's application; a run needs no more than its public `compose`.
         shows = arguments.hydra_help or arguments.cfg or arguments.resolve or arguments.shell_completion
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra would print errors itself
         if arguments.multirun or shows:
-            os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra would print errors itself
             _check_config_dir(arguments)
             run_hydra(_run_job, arguments)
             return
         composed, running = _composed(arguments.overrides, arguments)
+        swept = _swept_settings(running, arguments.overrides)
+        if swept and "--example" not in typed and composed.resume is None:
+            one_run = " ".join(f"{name}=VALUE" for name in swept)
+            print(f"a sweep, as by -m; {one_run} chooses one of its runs", flush=True)
+            arguments.multirun = True
+            run_hydra(_run_job, arguments)
+            return
         if "--example" in typed:
             from poslab.config.train import parse
 
@@ -98,6 +106,24 @@ def _in_users_words(typed: list[str]) -> Iterator[None]:
         raise
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
         raise UserError(explain(error, typed)) from error
+
+
+def _swept_settings(running: DictConfig, overrides: list[str]) -> list[str]:
+    """Return the settings to which a yaml, such as an experiment's, gives several values, but those that the command
+    line gives.
+
+    running: Hydra's own part of the configuration.
+    """
+    sweeper: Any = OmegaConf.to_container(running.sweeper, resolve=False)
+    params, grids = sweeper.get("params") or {}, sweeper.get("grids") or [{}]
+    given, parser = given_settings(overrides), OverridesParser.create()
+    swept = []
+    for name in dict.fromkeys([*params, *(name for grid in grids for name in grid)]):
+        values = {as_typed(grid.get(name, params.get(name))) for grid in grids}
+        several = any(parser.parse_override(f"{name}={value}").is_sweep_override() for value in values)
+        if name not in given and (several or len(values) > 1):
+            swept.append(name)
+    return swept
 
 
 def _composed(overrides: list[str], arguments: Namespace) -> tuple[DictConfig, DictConfig]:

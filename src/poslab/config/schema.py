@@ -217,8 +217,8 @@ class TrainerConfig(Limited):
                 raise SettingError(option, value, "is a share, at most 1.0; a number of batches has no decimal point")
         if self.max_steps != -1:
             require_at_least(1, max_steps=self.max_steps)
-        if self.max_epochs is None and self.max_steps == -1:
-            raise SettingError("max_epochs", None, "set max_epochs or max_steps, or training would never end")
+        if self.max_epochs is None and self.max_steps == -1 and self.max_time is None:
+            raise SettingError("max_epochs", None, "set max_epochs, max_steps or max_time, or training would never end")
 
 
 @dataclass

@@ -132,7 +132,8 @@ def parse(
 
     Raises SettingError for the first setting that is unknown, of the wrong type or impossible.
     """
-    plain = resolved(config) if isinstance(config, DictConfig) else config
+    plain = dict(resolved(config) if isinstance(config, DictConfig) else config)
+    plain["trainer"] = with_typed_limits(plain.get("trainer", {}), overrides or ())
     parsed: dict[str, Any] = {}
     slots = {name: _slot(plain.get(name), name, overrides or ()) for name in SLOTS}
     common, optimizer = _optimizer(slots["optim"], overrides or ())
@@ -163,6 +164,19 @@ def parse(
     checked = TrainConfig(scheme, name, overrides=overrides, **parsed)
     _check_together(checked)
     return checked
+
+
+_NO_LIMITS = {"max_epochs": None, "max_steps": -1, "max_time": None}
+
+
+def with_typed_limits(trainer: Any, overrides: Sequence[str]) -> Any:
+    """Return the trainer's settings with those limits of the length alone that a command line gives; where it gives
+    none, those of the yamls hold."""
+    if not isinstance(trainer, Mapping):
+        return trainer
+    typed = given_of(overrides, "trainer").keys() & _NO_LIMITS
+    limits = {name for name in typed if trainer.get(name) != _NO_LIMITS[name]}
+    return {**trainer, **{name: value for name, value in _NO_LIMITS.items() if limits and name not in limits}}
 
 
 _COMMON = [field.name for field in dataclasses.fields(OptimConfig)]

@@ -17,7 +17,7 @@ from poslab.config.files import missing
 from poslab.config.groups import flat, names, role_of
 from poslab.config.nodes import TARGET, chosen, given_of, given_settings, part_of, targets, with_settings
 from poslab.config.schemes import node_of, parse_scheme
-from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, parse, resolved
+from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, parse, resolved, with_typed_limits
 from poslab.config.trust import refuse_links, require_trusted
 from poslab.errors import SettingError, as_typed
 from poslab.runs.folder import RunFolder, run_at
@@ -131,6 +131,7 @@ def _merge(own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str])
             for length in lengths.keys() - given_settings(overrides).keys():
                 if length.startswith(f"{key}."):  # because an option of a group doesn't change the run's length
                     part_of(merged, key)[length.rpartition(".")[2]] = lengths[length]
+    merged["trainer"] = with_typed_limits(merged["trainer"], overrides)
     if given:
         merged["pos"] = node_of(parse_scheme(with_settings(merged["pos"], given)))
     return merged
