@@ -64,7 +64,7 @@ def test_only_common_seeds_are_compared() -> None:
     assert text.startswith("shaw was better than absolute: 0.100 nats in one run each")
     assert text.endswith("4 of 5 planned seeds are missing (1, 2, 4, 5).")
     apart = {"absolute": {1: 5.0, 2: 6.0}, "shaw": {4: 7.9}}
-    assert said(compared(rows(apart)))[0].startswith("shaw and absolute have no seed in common.")
+    assert said(compared(rows(apart)))[0].startswith("shaw and absolute have no seed in common")
 
 
 def test_direction_and_unit_may_be_typed() -> None:
