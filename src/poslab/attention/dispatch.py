@@ -93,6 +93,11 @@ def attend(
 
         return apart.apart(attend_batch, q, k, v, None if key_bias is None else key_bias[..., None])
     scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if scale <= 0 and pairwise is None:  # no scale of torch's kernels, nor of bounds on scores: the sign goes to q
+        sign = -1.0 if scale < 0 else 0.0
+        q, scale = q * sign, abs(scale) or 1.0
+        if terms is not None and terms.queries is not None:  # which are multiplied by keys
+            terms = replace(terms, queries=terms.queries * sign)
     farthest = offset + q.shape[-2] - 1
     farthest = farthest if causal else max(farthest, k.shape[-2] - 1 - offset)
     windows = [window, None if terms is None else terms.window]
