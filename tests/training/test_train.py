@@ -17,6 +17,7 @@ import torch
 from common import ALIBI, FULL_CAMPAIGN, REPOSITORY, RICHEST, SMOKE, SOUND, compose_config, make_scheme
 from matplotlib.figure import Figure
 from processes import grown_by, measured_training, run_process
+from refusals import refused
 from runs_to_compare import runs_by_group
 from runs_to_resume import assert_same_weights, content_of, logged, resume
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -410,6 +411,22 @@ def test_a_limit_that_is_typed_is_the_length_and_of_several_a_run_says_which_end
     assert (said == lines["steps"]) == (not ended)
     assert lines.get("ended", "").endswith(ended)
     assert bool(ended) == ("ended" in lines)
+
+
+def test_a_finished_run_says_how_much_disk_only_a_longer_training_needs_and_can_do_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("poslab.runs.folder._MUCH", 1000)
+    run(tmp_path / "kept", "trainer.max_steps=1")
+    assert "keep_last=false" in capsys.readouterr().out
+    run(tmp_path / "freed", "trainer.max_steps=1", "keep_last=false")
+    assert "keep_last" not in capsys.readouterr().out
+    assert {file.name for file in (tmp_path / "freed" / "checkpoints").iterdir()} == {"best.safetensors"}
+    freed, kept = (content_of(tmp_path / name, "best.safetensors")["state_dict"] for name in ("freed", "kept"))
+    assert all(torch.equal(freed[name], kept[name]) for name in freed.keys() | kept.keys())
+    with refused("resume", str(tmp_path / "freed"), "last.ckpt"):
+        resume(tmp_path / "freed", "trainer.max_steps=2")
+    assert resume(tmp_path / "kept", "trainer.max_steps=2")["steps"] == 2
 
 
 def test_time_alone_is_a_length_and_its_learning_rate_falls_to_the_end(

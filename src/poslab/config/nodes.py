@@ -162,7 +162,7 @@ def require_known(node: Mapping[Any, Any], given: Mapping[str, str]) -> None:
     for name, text in given.items():
         if own is not None and TARGET not in given and name.partition(".")[0] not in own:
             valid = [setting for setting in own if setting != TARGET]
-            raise SettingError(f"pos.{name}", text, f"unknown setting; {suggestion(name, valid)}")
+            raise SettingError(f"pos.{name}", text, f"unknown setting; {suggestion(name, valid, prefix='pos.')}")
 
 
 def chosen(node: dict[str, Any], given: Mapping[str, str], common: Collection[str] = ()) -> dict[str, Any]:

@@ -133,9 +133,12 @@ def _option_meant(group: str, name: str, options: Sequence[str]) -> str:
     called = [option for option in options if plain in other_names(CONFIGS / group / f"{option}.yaml")]
     if called:
         return f"did you mean {' or '.join(called)}?"
+    words = name.replace(",", " ").split()
+    if len(words) > 1 and {*words} <= {*options}:
+        return f"several are given without spaces, with -m: {group}={','.join(words)}"
     meant = suggestion(name, options)
     if group == "data" and not meant.startswith("did"):
-        return f"{meant}; any other text: data=text data.path=FILE, or data.path=hf://OWNER/NAME"
+        return f"any text: data=text data.path=FILE, or data=text data.path=hf://OWNER/NAME; {meant}"
     return meant
 
 
@@ -194,10 +197,14 @@ def parse_arguments(arguments: list[str]) -> Namespace:
     parser.error = _refuse  # type: ignore[method-assign]
     parsed = parser.parse_intermixed_args(arguments)
     if bare := next((word for word in parsed.overrides if "=" not in word and not word.startswith("~")), None):
+        before = "".join(parsed.overrides[: parsed.overrides.index(bare)][-1:])
+        if "=" in before and before.endswith(","):
+            raise UserError(f"{before} {bare}: several values are given without spaces: -m {before}{bare}")
         raise UserError(f"{bare}: not of the form option=value; {_meant_by(bare)}")
     parsed.overrides = [setting for setting in parsed.overrides if setting not in _NOTHING]
     for group, text in given_settings(parsed.overrides).items():
-        if match := re.fullmatch(r"(\d+)\.\.\.?(\d+)", text):
+        match = re.fullmatch(r"(\d+)(?:\.\.\.?|-|:)(\d+)", text)
+        if match and group not in (_TEXT, *_PATHS, "trainer.max_time"):
             several = f"range({match[1]},{int(match[2]) + 1})"
             raise UserError(f"{group}={text}: must be one value; -m '{group}={several}' runs each of several")
         if group == "hydra.run.dir":

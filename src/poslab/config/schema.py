@@ -256,6 +256,7 @@ class Settings(Limited):
     early_stopping_patience: int | None = setting(None, least=1)
     target_loss: float | None = setting(None, role=Role.LENGTH, least=0)
     checkpoint_every_n_steps: int | None = setting(100, role=Role.SPEED, least=1)
+    keep_last: bool = setting(True, role=Role.SPEED)
     threads: int | None = setting(None, role=Role.SPEED, least=1, most=MOST_THREADS)
     allow_code: bool = setting(False, role=Role.COMMAND)
 

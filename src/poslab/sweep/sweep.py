@@ -20,7 +20,7 @@ from poslab.errors import UserError
 from poslab.processes import launched
 from poslab.processors import available
 from poslab.progress import Interval
-from poslab.runs.folder import COLOURS, RunFolder
+from poslab.runs.folder import COLOURS, RunFolder, disk_words
 from poslab.runs.plan import add_to_plan
 from poslab.runs.summary import Summary
 from poslab.signals import Interrupted, raise_on_signals
@@ -172,6 +172,8 @@ def _conclude(jobs: list[Job], folder: Path) -> bool:
     asked, met = ({value for job in some for value in job.overrides} for some in (jobs, possible))
     if never := sorted(map(unquoted, asked - met)):
         print(f"trained by no job: {', '.join(never)}\n")
+    if disk := disk_words([RunFolder(job.folder) for job in possible]):
+        print(f"disk     {disk}")
     print(f"runs     {folder}\ncurves   {shlex.join(['tensorboard', '--logdir', str(folder)])}\ncolours  {COLOURS}")
     print(f"compare  {command_line('compare', f'runs={folder}')}")
     if len(possible) == 2:

@@ -20,7 +20,7 @@ from poslab.errors import as_typed
 from poslab.metric import LOSS, perplexity
 from poslab.processes import rank
 from poslab.progress import Interval
-from poslab.runs.folder import COLOURS, RunFolder
+from poslab.runs.folder import COLOURS, RunFolder, disk_words
 from poslab.runs.summary import Summary
 from poslab.training.length import actual_end, planned_end, time_left
 from poslab.training.module import LanguageModel, language_model_of
@@ -61,6 +61,8 @@ def conclude(summary: Summary, module: LanguageModel, folder: RunFolder, further
         "explain": command_line("explain", str(folder)),
         "generate": f'{command_line("generate", str(folder))} prompt="{prompt}"',
     }
+    if disk := disk_words([folder]):
+        print(f"disk     {disk}")
     print(f"run      {folder}")
     for name, command in commands.items():
         print(f"{name:<8} {command}")

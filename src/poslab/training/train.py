@@ -83,6 +83,8 @@ def train(config: TrainConfig) -> Summary:
                 summary = replace(summary, **data.test(folder.path))
                 summary.write(folder.summary)  # last: what has one is finished
                 folder.previous.unlink(missing_ok=True)
+                if folder.best.exists() and not config.settings.keep_last:
+                    folder.last.unlink(missing_ok=True)
                 conclude(summary, module, folder, commands_of(trainer.loggers))
     check_target(config.settings.target_loss, module.state)
     return summary
