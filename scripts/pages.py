@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES, PICTURES = Path("data/learn/pages"), Path(".github/pictures")
-SIZES = {"explanation": (1200, 790), "report": (1200, 660)}  # pixels of the first screen that a picture shows
+SIZES = {"explanation": (1200, 790), "report": (1200, 570)}  # pixels of the first screen that a picture shows
 _EXPERIMENTS = ("three_back", "ablation")
 
 
@@ -24,6 +24,8 @@ def make(runs: Path, to: Path, *settings: str) -> None:
     _run("explain", str(runs / "three_back"), f"out={to / 'explanation.html'}")
     _run("compare", str(runs / "ablation"))
     shutil.copy(runs / "ablation" / "report" / "report.html", to)
+    for page in to.glob("*.html"):  # paths of this machine's checkout are of no use elsewhere
+        page.write_text(page.read_text(encoding="utf-8").replace(f"{ROOT}/", ""), encoding="utf-8")
 
 
 def _run(script: str, *arguments: str) -> None:

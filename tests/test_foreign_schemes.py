@@ -26,7 +26,7 @@ FOREIGN = {
 def pytest_with(schemes: dict[str, str], copy: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Runs the default tests in a copy of the repository that has these options of configs/pos as well."""
     left_out = shutil.ignore_patterns(".cache", "__pycache__", "*.egg-info")
-    for folder in ("src", "configs", "scripts", "data", "tests", ".github"):
+    for folder in ("src", "configs", "scripts", "data", "tests", ".ci", ".github"):
         shutil.copytree(REPOSITORY / folder, copy / folder, ignore=left_out)
     for file in REPOSITORY.iterdir():
         if file.is_file():
@@ -34,6 +34,8 @@ def pytest_with(schemes: dict[str, str], copy: Path, *arguments: str) -> "subpro
     shutil.copy(REPOSITORY / "tests" / "support" / "foreign_schemes.py", copy / "src" / "poslab" / "positions")
     for name, yaml in schemes.items():
         (copy / "configs" / "pos" / f"{name}.yaml").write_text(yaml)
+    for git in (["init", "--quiet"], ["add", "."]):  # some tests ask git which files are the project's
+        subprocess.run(["git", *git], cwd=copy, check=True)
     environment = os.environ | {"PYTHONPATH": str(copy / "src")}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)

@@ -61,3 +61,12 @@ def metric_named(name: str, known: Iterable[Metric]) -> Metric:
         if metric.name in words:
             return Metric(name, metric.unit, metric.higher_is_better)
     raise KeyError(name)
+
+
+def tag_of(metric: str) -> str:
+    """Return what TensorBoard calls a logged metric. It sorts its charts by name, and those of validation are to stand
+    before those of training, with the loss before its lowest value."""
+    group, _, name = metric.partition("/")
+    if group != "val":
+        return metric
+    return "eval/loss_best" if name == "best_loss" else f"eval/{name}"

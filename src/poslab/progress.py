@@ -1,4 +1,4 @@
-"""Progress of what takes long: a bar on a terminal, a line a minute elsewhere, such as in a file or a notebook."""
+"""Progress of what takes long: a bar on a terminal, a line every ten seconds elsewhere, as in a file or a notebook."""
 
 import sys
 import time
@@ -10,10 +10,11 @@ from tqdm import tqdm
 Item = TypeVar("Item")
 
 
-class Minute:
-    """Time since something was printed. now: returns seconds."""
+class Interval:
+    """Time since something was printed. seconds: after which it is over. now: returns seconds."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float = 10, now: Callable[[], float] = time.monotonic) -> None:
+        self.seconds = seconds
         self.now = now
         self.begin()
 
@@ -21,8 +22,8 @@ class Minute:
         self._begun = self.now()
 
     def is_over(self) -> bool:
-        """Return whether a minute is over; then the next one begins."""
-        if self.now() < self._begun + 60:
+        """Return whether the interval is over; then the next one begins."""
+        if self.now() < self._begun + self.seconds:
             return False
         self.begin()
         return True
@@ -36,8 +37,9 @@ def progress(
     if sys.stderr.isatty():
         yield from tqdm(items, desc=what, total=total, leave=False, delay=1)
         return
-    total, minute = len(items) if isinstance(items, Sized) else total, Minute(now)
+    total = len(items) if isinstance(items, Sized) else total
+    interval = Interval(now=now)
     for number, item in enumerate(items, 1):
         yield item
-        if minute.is_over():
+        if interval.is_over():
             print(f"{what}: {number:,} of {total:,}" if total else f"{what}: {number:,}", file=sys.stderr, flush=True)

@@ -201,12 +201,18 @@ def summary(findings: Mapping[str, Finding], baseline: str) -> list[str]:
 
 def caveats(one: Comparison) -> list[str]:
     """Return what weakens the answers, or is missing for them, a sentence each."""
-    means, planned = {group.label: group.estimate.mean for group in one.judged}, one.planned
-    worse = reference_caveats(means, one.references, one.worse_than, one.metric)
+    planned = one.planned
     lost = [lost_sentence(name, len(planned.seeds[name]), planned.diverged[name]) for name in planned.lost]
     early = "Seeds are missing. To compare again once they are there is a second look: give looks=2 both times"
     looked = [early] if _missing(one) and one.looks == 1 else []
-    return [*map(ended, (*one.caveats, *worse, *lost, *looked, *confounded(one.groups)))]
+    others = (*lost, *looked, *confounded(one.groups))
+    return [*map(ended, one.caveats), *worse_than_references(one), *map(ended, others)]
+
+
+def worse_than_references(one: Comparison) -> list[str]:
+    """Return a caveat for each reference that groups are worse than."""
+    means = {group.label: group.estimate.mean for group in one.judged}
+    return [*map(ended, reference_caveats(means, one.references, one.worse_than, one.metric))]
 
 
 def reference_caveats(

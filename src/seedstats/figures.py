@@ -1,6 +1,8 @@
-"""Figures of a comparison, over groups of runs; a group has the same look in all of them."""
+"""Figures of a comparison, over groups of runs; a group has the same look in all of them.
 
-import math
+Each figure is panels of their own, which a page puts side by side where there is room.
+"""
+
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -8,17 +10,22 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from seedstats.comparison import Comparison
+from seedstats.finding import capital
 from seedstats.groups import Group, by_name, is_number, varied_settings
+from seedstats.metric import Metric
 from seedstats.page import blocks
-from seedstats.page.looks import looks_of, printable, wrapped
+from seedstats.page.looks import INK, SOFT, looks_of, new_panel, printable, styled, wrapped
 from seedstats.statistics.intervals import Interval
 
 Styles = Mapping[str, dict[str, Any]]  # by label, for matplotlib's plot
 MOST_DRAWN = 40  # groups whose rows can still be read
-DOTTED: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1}
+MOST_NAMED, _LONG = 10, 34  # lines that have room for their names at their ends, and characters of a name
+DOTTED: dict[str, Any] = {"color": SOFT[0], "linestyle": ":", "linewidth": 1}
+_IN_COLUMN = 16  # names of a legend
+_LINE = 0.16  # inches of a line of small text
 
 
 def styles_of(labels: Iterable[str], baseline: str | None = None) -> Styles:
@@ -30,89 +37,147 @@ def styles_of(labels: Iterable[str], baseline: str | None = None) -> Styles:
     return styles
 
 
-def panel_grid(
-    count: int, columns: int, size: tuple[float, float], names: Sequence[str] = (), heights: Sequence[float] = ()
-) -> tuple[Figure, list[Axes]]:
-    """Return a figure with so many panels in rows, and room beside them for a legend of these names.
+def name_lines(axes: Axes, styles: Styles) -> None:
+    """Write the names of an axes' lines at their ends, one above the other, unless they `need_legend`."""
+    if need_legend(styles):
+        return
+    colours = {str(look["label"]): look["color"] for look in styles.values()}
+    ends = []
+    for line in axes.lines:
+        heights = np.asarray(line.get_ydata(), dtype=float)
+        known = heights[np.isfinite(heights)]
+        if str(line.get_label()) in colours and len(known):
+            ends.append((float(known[-1]), str(line.get_label())))
+    low, high = axes.get_ylim()
+    right = axes.get_xlim()[1]
+    step = (high - low) * _LINE / (0.75 * axes.figure.get_figheight())  # type: ignore[union-attr]
+    place = -np.inf
+    for end, name in sorted(ends):
+        place = max(end, place)
+        axes.annotate(
+            name,
+            (right, place),
+            xytext=(5, 0),
+            textcoords="offset points",
+            annotation_clip=False,
+            color=colours[name],
+            size="small",
+            va="center",
+        )
+        place += step * (name.count("\n") + 1)
+    axes.set_xlim(right=right)
 
-    size: of a panel, inches. heights: of the rows, if they differ.
-    """
-    rows, lines = math.ceil(count / columns), [line for name in names for line in name.split("\n")]
-    width = size[0] * columns + (0.7 + 0.075 * max(map(len, lines)) if lines else 0.0)
-    height = max(sum(heights) or size[1] * rows, 0.19 * len(lines) + 0.4)
-    figure = Figure(figsize=(width, height), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False, height_ratios=heights or None).flatten().tolist()
-    for unused in panels[count:]:
-        unused.remove()
-    return figure, panels[:count]
+
+def need_legend(styles: Styles) -> bool:
+    """Return whether names are too many or too long to stand within a figure."""
+    return len(styles) > MOST_NAMED or any(len(str(look["label"])) > _LONG for look in styles.values())
 
 
-def add_legend(figure: Figure, names: Sequence[str] = ()) -> None:
-    """Add one legend beside all panels: lines in the order of `names`, then others in the order drawn."""
-    handles = {name: line for axes in figure.axes for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
-    order = sorted(handles, key=lambda name: names.index(name) if name in names else len(names))
-    if order:
-        figure.legend([handles[name] for name in order], order, loc="outside right upper", fontsize="small")
+def name_points(axes: Axes, points: Mapping[str, tuple[float, float]], styles: Styles) -> None:
+    """Write the names of points by label beside them, unless they `need_legend`."""
+    if need_legend(styles):
+        return
+    for label, point in points.items():
+        look, left = styles[label], axes.transAxes.inverted().transform(axes.transData.transform(point))[0] < 0.5
+        offset: dict[str, Any] = {"xytext": (6 if left else -6, 5), "ha": "left" if left else "right"}
+        axes.annotate(
+            str(look["label"]), point, textcoords="offset points", color=look["color"], size="small", **offset
+        )
+
+
+@styled()
+def legend(styles: Styles, others: Mapping[str, dict[str, Any]] | None = None) -> Figure:
+    """Return a panel with nothing but the names of many lines, in columns. others: looks of further lines, by name."""
+    columns = 1 + (len(styles) - 1) // _IN_COLUMN
+    lines = sum(str(look["label"]).count("\n") + 1 for look in styles.values()) + len(others or {})
+    figure = Figure(figsize=(4.6, 0.3 + 0.2 * -(-lines // columns)), layout="constrained")
+    axes = figure.subplots()
+    axes.set_axis_off()
+    for look in styles.values():
+        axes.plot([], [], **look)
+    for name, look in (others or {}).items():
+        axes.plot([], [], label=name, **look)
+    axes.legend(loc="upper left", ncols=columns, borderaxespad=0)
+    return figure
 
 
 def draw_references(axes: Axes, values: Mapping[str, float], *, upright: bool = False) -> None:
     """Draw a named line at each reference within the axes, without changing their limits."""
     low, high = axes.get_xlim() if upright else axes.get_ylim()
+    lines = [np.asarray(line.get_ydata(), dtype=float) for line in axes.lines]
+    ends = [(line[0], line[-1]) for line in lines if len(line)]
     for name, value in values.items():
         if low <= value <= high and upright:
             axes.axvline(value, **DOTTED)
-            axes.text(value, 1, name, transform=axes.get_xaxis_transform(), size="small", ha="center", va="bottom")
+            axes.text(
+                value, 1, printable(name), transform=axes.get_xaxis_transform(), size="small", ha="center", va="bottom"
+            )
         elif low <= value <= high:
             axes.axhline(value, **DOTTED)
-            axes.text(1, value, name, transform=axes.get_yaxis_transform(), size="small", ha="right", va="bottom")
+            gaps = [min((abs(end[side] - value) for end in ends), default=0.0) for side in (0, 1)]
+            place, side = (0.01, "left") if gaps[0] > gaps[1] else (0.99, "right")  # where the lines leave room
+            axes.text(
+                place, value, printable(name), transform=axes.get_yaxis_transform(), size="small", ha=side, va="bottom"
+            )
 
 
-_BY_RUN = (
-    "Left: the mean difference from {baseline} over common seeds, with the interval to quote. Right: each small mark "
-    "is a run, and the large mark below is the mean with its 95 % interval."
-)
-_ALONE = "Each small mark is a run, and the large mark below is the mean with its 95 % interval."
+_DIFFERENCES = "The mean difference from {baseline} over common seeds, with the interval to quote. "
+_RUNS = "Each small mark is a run, the large mark below is the mean with its 95 % interval."
+_WIDTH = 5.4  # inches of a panel of rows
 
 
+@styled()
 def scores_figure(one: Comparison) -> blocks.Figure:
     """Draw how each group differs from the baseline, and each run as a dot with the group's mean."""
     drawn = [group for place, group in enumerate(one.groups) if place < MOST_DRAWN or group.label == one.baseline]
     groups, metric = drawn[::-1], one.metric
     styles = styles_of((group.label for group in groups), one.baseline)
-    failed = {group.label: f"\n{len(group.diverged)} diverged" if group.diverged else "" for group in groups}
-    names = [styles[group.label]["label"] + failed[group.label] for group in groups]
-    several = len(groups) > 1
-    height = 0.32 + 0.16 * max(name.count("\n") for name in names)  # inches of a row
-    figure = Figure(figsize=(11 if several else 7, 1 + height * len(groups)), layout="constrained")
-    *compared, by_run = figure.subplots(1, 1 + several, sharey=True, squeeze=False)[0]
-    for axes in (*compared, by_run):
-        axes.set(yticks=range(len(groups)), yticklabels=names, ylim=(-0.6, len(groups) - 0.4))
-        axes.grid(axis="x", alpha=0.3)
+    panels = [_differences(one, groups, styles)] if len(groups) > 1 else []
+    runs, by_run = _rows(one, groups, styles)
     for row, group in enumerate(groups):
         look = {name: styles[group.label][name] for name in ("marker", "color")}
         values = list(group.values.values())
         by_run.plot(values, [row + 0.2] * len(values), linestyle="", alpha=0.5, markersize=5, **look)
         _interval(by_run, row - 0.1, group.estimate.mean, group.estimate.interval, look)
-        difference = one.differences.get(group.label)
-        if difference and difference.mean is not None:
-            _interval(compared[0], row, difference.mean, difference.interval, look)
-    draw_references(by_run, one.references, upright=True)
-    by_run.set_xlabel(printable(metric.label))
     if metric.is_proportion:  # at their own scale, seeds that are alike would look far apart
         by_run.set_xlim(-0.03, 1.03)
-    for label, group in zip((compared or [by_run])[0].get_yticklabels(), groups, strict=True):
-        label.set_fontweight("bold" if one.best and group.label in one.best.members else "normal")
-    better = "right" if metric.higher_is_better else "left"
-    for axes in compared:
-        axes.axvline(0, color="black", linewidth=1)
-        unit = printable(f", {metric.short_unit}") if metric.short_unit and not metric.is_proportion else ""
-        axes.set_xlabel(f"difference from {wrapped(one.baseline)}{unit} (better: {better})")
-    caption = _BY_RUN.format(baseline=one.baseline) if several else _ALONE
+    draw_references(by_run, one.references, upright=True)
+    by_run.set_xlabel(printable(metric.label))
+    caption = (_DIFFERENCES.format(baseline=one.baseline) if panels else "") + _RUNS
     if one.best:
         caption += " Groups in bold may be the best."
     if len(drawn) < len(one.groups):
         caption += f" The {MOST_DRAWN} best groups and the baseline are drawn; the table has all {len(one.groups)}."
-    return blocks.Figure("results", "Differences", caption, figure)
+    return blocks.Figure("results", "Differences", caption, [*panels, runs])
+
+
+def _differences(one: Comparison, groups: Sequence[Group], styles: Styles) -> Figure:
+    figure, axes = _rows(one, groups, styles)
+    for row, group in enumerate(groups):
+        difference = one.differences.get(group.label)
+        if difference and difference.mean is not None:
+            look = {name: styles[group.label][name] for name in ("marker", "color")}
+            _interval(axes, row, difference.mean, difference.interval, look)
+    axes.axvline(0, color=INK[0], linewidth=1)
+    better = "right" if one.metric.higher_is_better else "left"
+    unit = f", {one.metric.short_unit}" if one.metric.short_unit and not one.metric.is_proportion else ""
+    axes.set_xlabel(wrapped(f"difference from {one.baseline}{unit} (better: {better})", 50))
+    return figure
+
+
+def _rows(one: Comparison, groups: Sequence[Group], styles: Styles) -> tuple[Figure, Axes]:
+    """Return a panel with a row for each group, and its axes."""
+    failed = {group.label: f"\n{len(group.diverged)} diverged" if group.diverged else "" for group in groups}
+    names = [styles[group.label]["label"] + failed[group.label] for group in groups]
+    height = 0.32 + 0.16 * max(name.count("\n") for name in names)  # inches of a row
+    figure, axes = new_panel(_WIDTH, 0.9 + height * len(groups))
+    axes.set(yticks=range(len(groups)), yticklabels=names, ylim=(-0.6, len(groups) - 0.4))
+    axes.tick_params(axis="y", length=0, labelcolor=INK[0])
+    axes.grid(visible=False, axis="y")
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    for label, group in zip(axes.get_yticklabels(), groups, strict=True):
+        label.set_fontweight("bold" if one.best and group.label in one.best.members else "normal")
+    return figure, axes
 
 
 def _interval(axes: Axes, row: float, mean: float, interval: Interval | None, look: dict[str, Any]) -> None:
@@ -129,18 +194,77 @@ _CAPTION = (
     "Each line is the mean over seeds, and each bar reaches from the worst seed to the best. The best point of a line "
     "looks better than it is if these values chose it."
 )
+_MAP = (
+    "Means over seeds; the best of each row is bold. Shades are ranks: the darker a cell, the better. The best of a "
+    "row looks better than it is if these values chose it."
+)
 
 
+@styled()
 def setting_figures(titled: Mapping[str, Comparison]) -> list[blocks.Figure]:
     """Return a figure for each numeric setting that varies within a name, with a panel for each kind of data."""
+    figures = []
+    for name, having in _over_settings(titled).items():
+        styles = styles_of({label for of_data in having.values() for label in of_data})
+        panels = [_panel(name, of, titled[title], title * (len(titled) > 1), styles) for title, of in having.items()]
+        if need_legend(styles):
+            panels.append(legend(styles))
+        figures.append(blocks.Figure(f"over_{name}", f"By {name}", _CAPTION, panels))
+    return figures
+
+
+def setting_maps(one: Comparison) -> list[blocks.Table]:
+    """Return a heat map for each numeric setting that varies within several names: a row for each name, a column for
+    each value."""
+    tables = []
+    for name, having in _over_settings({"": one}).items():
+        for curves in having.values():
+            values = sorted({value for points in curves.values() for value in points})
+            if len(curves) > 1 and len(values) > 1:
+                heads = ["", *(f"{value:g}" for value in values)]
+                heading = f"{capital(one.metric.title)} by name and {name}"
+                tables.append(blocks.Table(heading, heads, _map_rows(curves, values, one.metric), _MAP))
+    return tables
+
+
+def _map_rows(curves: Curves, values: Sequence[float], metric: Metric) -> list[blocks.Row]:
+    """Return the rows of a heat map, shaded by rank, as one value that is far off would make all others look alike."""
+    losses = {
+        (label, value): metric.sign * fmean(seeds)
+        for label, points in curves.items()
+        for value, seeds in points.items()
+    }
+    ranked = sorted(losses, key=lambda place: losses[place], reverse=True)  # the worst first
+    rows: list[blocks.Row] = []
+    for label, points in curves.items():
+        best = min(losses[label, value] for value in points)
+        row: list[str | blocks.Cell] = [label]
+        for value in values:
+            if value not in points:
+                row.append("")
+                continue
+            seeds = ", ".join(metric.text(seed) for seed in points[value])
+            row.append(
+                blocks.Cell(
+                    metric.text(fmean(points[value])),
+                    f"{label}, {value:g}: {seeds} (each seed)",
+                    marked=losses[label, value] == best,
+                    shade=round(blocks.DARKEST * ranked.index((label, value)) / (len(ranked) - 1)),
+                )
+            )
+        rows.append(row)
+    return rows
+
+
+def _over_settings(titled: Mapping[str, Comparison]) -> dict[str, dict[str, Curves]]:
+    """Return the curves over each numeric setting that varies within a name, by setting and kind of data."""
     grids = {title: by_name(one.groups).values() for title, one in titled.items()}
     names = dict.fromkeys(name for of_data in grids.values() for groups in of_data for name in _numbers(groups))
-    figures = []
+    by_setting: dict[str, dict[str, Curves]] = {}
     for name in names:
         curves = {title: _curves(of_data, name) for title, of_data in grids.items()}
-        having = {title: of for title, of in curves.items() if of}
-        figures.append(blocks.Figure(f"over_{name}", f"By {name}", _CAPTION, _figure(name, having, titled)))
-    return figures
+        by_setting[name] = {title: of_data for title, of_data in curves.items() if of_data}
+    return by_setting
 
 
 def _numbers(groups: Sequence[Group]) -> list[str]:
@@ -161,29 +285,24 @@ def _curves(grids: Iterable[Sequence[Group]], name: str) -> Curves:
     return {label: dict(sorted(points.items())) for label, points in curves.items()}
 
 
-def _figure(name: str, curves: Mapping[str, Curves], titled: Mapping[str, Comparison]) -> Figure:
-    styles = styles_of({label for of_data in curves.values() for label in of_data})
-    values = sorted({value for of_data in curves.values() for points in of_data.values() for value in points})
-    figure = Figure(figsize=(3.9 * len(curves) + 1.6, 3.9), layout="constrained")
-    for (title, of_data), axes in zip(curves.items(), figure.subplots(1, len(curves), squeeze=False)[0], strict=True):
-        for label, points in of_data.items():
-            look: dict[str, Any] = {"markersize": 5} | styles[label]
-            axes.plot(list(points), [fmean(seeds) for seeds in points.values()], **look)
-            worst, best = ([of(seeds) for seeds in points.values()] for of in (min, max))
-            axes.vlines(list(points), worst, best, color=look["color"], linewidth=1.1, alpha=0.6)
-        metric = titled[title].metric
-        scale = " (log scale)" if geometric(values) else ""
-        title = wrapped(title) if len(curves) > 1 else ""
-        axes.set(title=title, xlabel=printable(name) + scale, ylabel=printable(metric.label))
-        if metric.is_proportion:
-            axes.set_ylim(-0.04, 1.04)
-        if geometric(values):
-            axes.set_xscale("log")
-        axes.xaxis.set_major_locator(FixedLocator(values))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xticks(values, [f"{value:g}" for value in values])
-        axes.grid(alpha=0.3)
-    add_legend(figure)
+def _panel(name: str, curves: Curves, one: Comparison, title: str, styles: Styles) -> Figure:
+    values = sorted({value for points in curves.values() for value in points})
+    figure, axes = new_panel(4.6, 3.4)
+    for label, points in curves.items():
+        look: dict[str, Any] = {"markersize": 5} | styles[label]
+        axes.plot(list(points), [fmean(seeds) for seeds in points.values()], **look)
+        worst, best = ([of(seeds) for seeds in points.values()] for of in (min, max))
+        axes.vlines(list(points), worst, best, color=look["color"], linewidth=1.1, alpha=0.6)
+    scale = " (log scale)" if geometric(values) else ""
+    axes.set(title=wrapped(title), xlabel=printable(name) + scale, ylabel=printable(one.metric.label))
+    if one.metric.is_proportion:
+        axes.set_ylim(-0.04, 1.04)
+    if geometric(values):
+        axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(values))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+    name_lines(axes, styles)
     return figure
 
 

@@ -89,7 +89,7 @@ def finding(
         claim = _with_diverged(plain)
     elif d.mean is None:
         kind = "too few"
-        claim = f"{first} and {second} have no seed in common"
+        claim = f"{first} and {second} have no seed in common; runs that share nothing may be numbered alike"
     elif d.n < FEWEST_SEEDS:
         kind = "too few"
         was = f"was {plain.word} than {second}: {size}" if d.mean else f"and {second} were equal"

@@ -5,20 +5,22 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 import pandas as pd
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from seedstats.comparison import Comparison
-from seedstats.figures import panel_grid
 from seedstats.page import blocks
-from seedstats.page.looks import printable, wrapped
+from seedstats.page.looks import new_panel, printable, shades, styled, wrapped
 
-_COLUMNS, _FEWEST = 5, 3  # panels side by side, and parts that make a map
+_FEWEST = 3  # parts that make a map
 _CAPTION = (
     "Means over seeds. Rows are the parts of the metric, columns the lengths of the tests. All panels have the same "
-    "colours. What is not known is white."
+    "colours, the highest value the darkest. What is not known is left out."
 )
 
 
+@styled()
 def heat_maps(titled: Mapping[str, Comparison]) -> list[blocks.Figure]:
     """Return a figure for each metric NAME that is known as NAME_1, NAME_2, NAME_3, ... at several lengths.
 
@@ -27,9 +29,9 @@ def heat_maps(titled: Mapping[str, Comparison]) -> list[blocks.Figure]:
     figures = []
     for title, one in titled.items():
         of_data = f", {title}" if len(titled) > 1 else ""
-        for name, panels in _means(one).items():
+        for name, means in _means(one).items():
             heading = f"{name[0].upper()}{name[1:]} by length{of_data}"
-            figures.append(blocks.Figure(f"{name}_by_length", heading, _CAPTION, _figure(name, panels)))
+            figures.append(blocks.Figure(f"{name}_by_length", heading, _CAPTION, _panels(name, means)))
     return figures
 
 
@@ -51,18 +53,22 @@ def _means(one: Comparison) -> dict[str, dict[str, pd.DataFrame]]:
     return means
 
 
-def _figure(name: str, panels: Mapping[str, pd.DataFrame]) -> Figure:
-    lowest = min(shown.min(axis=None) for shown in panels.values())
-    highest = max(shown.max(axis=None) for shown in panels.values())
-    columns = min(_COLUMNS, len(panels))
-    figure, grid = panel_grid(len(panels), columns, (2.3, 2.6))
-    for number, (axes, (label, shown)) in enumerate(zip(grid, sorted(panels.items()), strict=True)):
-        image = axes.imshow(shown, vmin=lowest, vmax=highest, cmap="viridis", aspect="auto")
+def _panels(name: str, means: Mapping[str, pd.DataFrame]) -> list[Figure]:
+    """Return a map for each group, and the colours that all of them share."""
+    lowest = min(shown.min(axis=None) for shown in means.values())
+    highest = max(shown.max(axis=None) for shown in means.values())
+    scale = Normalize(lowest, highest)
+    panels = []
+    for label, shown in sorted(means.items()):
+        figure, axes = new_panel(2.6, 2.5)
+        axes.imshow(shown, norm=scale, cmap=shades(), aspect="auto")
+        axes.grid(visible=False)
         axes.set_xticks(range(shown.shape[1]), [f"{length:g}" for length in shown.columns])
-        axes.set_yticks(range(len(shown)), list(map(str, shown.index)))
+        axes.set_yticks(range(len(shown)), [printable(str(part)) for part in shown.index])
         axes.set_title(wrapped(label, 26), fontsize="small")
-        if number % columns == 0:
-            axes.set_ylabel(printable(name))
-    figure.supxlabel("length of the tests", fontsize="medium")
-    figure.colorbar(image, ax=grid, aspect=30)
-    return figure
+        axes.set(xlabel="length of the tests", ylabel=printable(name))
+        panels.append(figure)
+    colours = Figure(figsize=(2.6, 0.7), layout="constrained")
+    bar = colours.colorbar(ScalarMappable(scale, shades()), cax=colours.subplots(), orientation="horizontal")
+    bar.set_label(printable(name), size="small")
+    return [*panels, colours]

@@ -9,7 +9,8 @@ import pandas as pd
 from seedstats.answers import headline
 from seedstats.comparison import Comparison
 from seedstats.finding import ended
-from seedstats.page.blocks import Block, Bullets, Code, Details, Figure, Gallery, Heading, Text, folded
+from seedstats.lengths import by_length
+from seedstats.page.blocks import Block, Bullets, Code, Details, Figure, Gallery, Heading, Opening, Table, Text, folded
 from seedstats.page.files import write_report
 from seedstats.section import Section, file_name
 from seedstats.verdict import Verdict, published, verdict_table
@@ -37,7 +38,10 @@ class Report:
         names: set[str] = set()
         command: list[Block] = [Details("Command of this page", [Code(self.command)])] if self.command else []
         left_out = folded([Heading("Left out", [Bullets([*map(ended, self.left_out)])])]) if self.left_out else []
-        across = folded([_named(block, "", names) for block in self.across])
+        across = [_named(block, "", names) for block in self.across]
+        # Tables that stand first, such as those of all tasks, stay open.
+        first = next((place for place, block in enumerate(across) if not isinstance(block, Table)), len(across))
+        across = [*across[:first], *folded(across[first:])]
         if len(self.sections) == 1:
             blocks = [_named(block, "", names) for block in self.sections[0].blocks]
             return [*self._claims, *blocks, *across, *command, *left_out]
@@ -54,22 +58,28 @@ class Report:
         """Return what the terminal shows: verdicts, and of each section the answer, the table, findings and caveats."""
         sections: list[Block] = []
         for section in self.sections:
-            first, *others = section.answers
-            content = [first, replace(section.table, title=""), *others]
+            first = [block for block in section.answers if isinstance(block, Text)]
+            others = [block for block in section.answers if not isinstance(block, Text)]
+            content = [*first, replace(section.table, title=""), *others]
             titled = len(self.sections) > 1 or bool(self.verdicts)  # verdicts may be on another metric
             title = section.title if len(self.sections) > 1 else f"By {section.comparison.metric.title}"
             sections += [Heading(title, content)] if titled else content
         return [*self._verdicts, *sections]
 
     def write(self, folder: Path, table: pd.DataFrame) -> Path:
-        """Write report.html, report.md, results.csv and figures/ into `folder`, over an earlier report there, and
-        return report.html. table: all answers are from it."""
+        """Write report.html, report.md, results.csv, figures/ and, of metrics at several lengths, by_length.csv into
+        `folder`, over an earlier report there, and return report.html. table: all answers are from it."""
         write_report(folder, self.title, self.blocks)
         for section in self.sections:  # a direction that was typed, so that the table can be compared by itself
             metric = section.comparison.metric
             rows = (table["data"] == section.title) & (table["metric"] == metric.name)
             table = table.assign(better=table["better"].mask(rows, "higher" if metric.higher_is_better else "lower"))
         table.to_csv(folder / "results.csv", index=False, encoding="utf-8", errors="replace")
+        lengths = by_length({section.title: section.comparison for section in self.sections})
+        if len(lengths):
+            lengths.to_csv(folder / "by_length.csv", index=False, encoding="utf-8", errors="replace")
+        else:
+            (folder / "by_length.csv").unlink(missing_ok=True)  # that of an earlier report
         return folder / "report.html"
 
     @property
@@ -93,24 +103,29 @@ def report(
 ) -> Path:
     """Write a report of comparisons, as `compare` returns them, into a folder, and return its report.html.
 
-    Beside it stand report.md with its figures, and results.csv, the table that was compared. Raises OSError where the
-    folder can't be written.
+    Beside it stand report.md with its figures, results.csv, the table that was compared, and of metrics at several
+    lengths by_length.csv. Raises OSError where the folder can't be written.
     """
     sections = [Section(title, one) for title, one in comparisons.items()]
     return Report(sections, verdicts=verdicts).write(Path(folder), table)
 
 
 def _named(block: Block, prefix: str, taken: set[str]) -> Block:
-    """Return a figure with a portable name that no other one of the page has; other blocks with such figures."""
+    """Return a block whose figures have portable names that no other one of the page has."""
     if isinstance(block, Figure):
-        name = file_name(prefix + block.name)
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        return replace(block, name=name)
+        return _named_figure(block, prefix, taken)
+    if isinstance(block, Opening):
+        return replace(block, figure=_named_figure(block.figure, prefix, taken))
     if isinstance(block, Heading | Details):
         return replace(block, blocks=[_named(inner, prefix, taken) for inner in block.blocks])
     if isinstance(block, Gallery):
-        named = (_named(inner, prefix, taken) for inner in block.figures)
-        return Gallery([figure for figure in named if isinstance(figure, Figure)])
+        return Gallery([_named_figure(figure, prefix, taken) for figure in block.figures])
     return block
+
+
+def _named_figure(figure: Figure, prefix: str, taken: set[str]) -> Figure:
+    name = file_name(prefix + figure.name)
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return replace(figure, name=name)

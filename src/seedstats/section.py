@@ -7,16 +7,29 @@ from functools import partial
 from statistics import median_low
 
 from seedstats import pairs
-from seedstats.answers import all_findings, caveats, findings, fine_print, headline
+from seedstats.answers import all_findings, caveats, findings, fine_print, headline, worse_than_references
 from seedstats.choosing import choices_table
 from seedstats.comparison import Comparison
 from seedstats.effects import effects_table
-from seedstats.figures import scores_figure
+from seedstats.figures import scores_figure, setting_maps
 from seedstats.finding import ended, p_text
 from seedstats.groups import Group
 from seedstats.interactions import interactions_table
 from seedstats.metric import decimals
-from seedstats.page.blocks import Block, Bullets, Cell, Details, Figure, Gallery, Heading, Row, Table, Text, folded
+from seedstats.page.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Details,
+    Figure,
+    Gallery,
+    Heading,
+    Opening,
+    Row,
+    Table,
+    Text,
+    folded,
+)
 from seedstats.statistics.best import rank_intervals
 from seedstats.statistics.intervals import Interval
 from seedstats.statistics.paired import FEWEST_SEEDS
@@ -53,28 +66,32 @@ class Section:
 
     @property
     def answers(self) -> list[Block]:
-        """Return the answer in one line, the findings, and what weakens them."""
+        """Return the answer in one line, right below it that its models are worse than a reference, the findings, and
+        what else weakens them."""
         one = self.comparison
-        weak = [*caveats(one), *map(ended, self.caveats)]
+        undertrained = worse_than_references(one)
+        weak = [text for text in (*caveats(one), *map(ended, self.caveats)) if text not in undertrained]
         lists = [Bullets([*self.targets, *findings(one)], "answer"), Bullets(weak, "caveat")]
-        return [Text(headline(one), large=True), *(block for block in lists if block.items)]
+        first = [Text(headline(one), large=True), *(Text(text, large=True, caveat=True) for text in undertrained)]
+        return [*first, *(block for block in lists if block.items)]
 
     @property
     def blocks(self) -> list[Block]:
-        """Return the section: the answer, the plot of differences, findings, and folded below them all else."""
+        """Return the section: the answers beside the plot of differences, the table, all figures, and folded below them
+        what is read rather than seen."""
         one = self.comparison
-        first, *others = self.answers
         every = all_findings(one)
-        below: list[Block] = [Details(f"All {len(every)} findings one by one", [Bullets(every)])] if every else []
-        below += [self.table, Details("How to read this, and how it was tested", [*map(Text, self.methods)])]
+        below: list[Block] = [Details("How to read this, and how it was tested", [*map(Text, self.methods)])]
+        below += [Details(f"All {len(every)} findings one by one", [Bullets(every)])] if every else []
         for block in (*self._tables, *self.tables):
             below.append(Details(block.title, [replace(block, title="")]) if isinstance(block, Table) else block)
-        below += [figure for figure in self.figures if not figure.small]
-        small = [figure for figure in self.figures if figure.small]
-        below += [Heading("What was learned", [Text(self.gallery), Gallery(small)])] if small else []
         notes = [*map(ended, (*one.notes, *self.notes))]
         below += [Details(f"What is missing here, and why: {len(notes)} notes", [Bullets(notes)])] if notes else []
-        return [first, scores_figure(one), *others, *folded([*below, *self.sources])]
+        opening = Opening(self.answers, scores_figure(one))
+        pictures: list[Block] = [figure for figure in self.figures if not figure.small]
+        small = [figure for figure in self.figures if figure.small]
+        pictures += [Heading("What was learned", [Text(self.gallery), Gallery(small)])] if small else []
+        return [opening, self.table, *setting_maps(one), *pictures, *folded([*below, *self.sources])]
 
     @property
     def _tables(self) -> list[Table]:
@@ -134,7 +151,7 @@ class Section:
             parts = ", ".join(f"{count} {word}" for count, word in counts if count)
             foot.append({"n": f"0 ({parts})" if parts else "0", metric.title: "n/a"} | {"": name})
         for name, value in sorted(one.references.items(), key=lambda item: metric.sign * item[1]):
-            foot.append({"": f"({name})", metric.title: metric.text(value)})
+            foot.append({"": f"({name})", metric.title: metric.text(value, places=self._places_alone)})
         headings = [("each by itself", len(alone)), (f"difference from {one.baseline}", len(compared))]
         on_terminal = {"", "n", "failed", "median", metric.title, _ALONE, *compared}
         return Table(
@@ -153,7 +170,7 @@ class Section:
     def _alone(self) -> dict[str, Column]:
         """Return the columns on each group by itself, by their heads; where runs failed, what a mean hides first."""
         one, metric = self.comparison, self.comparison.metric
-        places = self._places(group.estimate.interval for group in one.groups)
+        places = self._places_alone
         columns: dict[str, Column] = {"n": lambda group: group.count}
         if one.failed:
             columns["failed"] = lambda group: f"{len(one.failed.get(group.label, ()))} of {len(group.values)}"
@@ -162,6 +179,10 @@ class Section:
         columns[_ALONE] = lambda group: metric.interval(group.estimate.interval, places=places)
         columns["sd"] = lambda group: metric.text(group.estimate.sd, places=places)
         return columns
+
+    @property
+    def _places_alone(self) -> int | None:
+        return self._places(group.estimate.interval for group in self.comparison.groups)
 
     @property
     def _compared(self) -> dict[str, Column]:

@@ -35,7 +35,7 @@ def inputs(heads: int, queries: int, keys: int) -> list[Tensor]:
     offset=st.integers(-2, 9),
     clip=st.integers(0, 9),
     causal=st.booleans(),
-    scale=st.sampled_from([None, 1.0, 0.3]),
+    scale=st.sampled_from([None, 1.0, 0.3, 0.0, -0.3]),
     window=st.none() | st.integers(1, 9),
 )
 @settings(max_examples=15, deadline=None)
@@ -62,6 +62,24 @@ def test_equals_loops_in_outputs_and_gradients(
         for result in (out, expected)
     )
     torch.testing.assert_close(found, wanted, atol=1e-11, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [-0.3, 0.0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_scale_that_is_not_positive_over_a_long_text(kind: str, scale: float) -> None:
+    """torch's kernels hide keys by adding -inf before they multiply."""
+    q, k, v = (3 * torch.randn(2, 2, 300, 4) for _ in range(3))
+    terms, _ = random_terms(kind, 2, 4, 0, 400)
+    if terms is not None:
+        named = {name: getattr(terms, name) for name in ("bias", "keys", "values", "queries", "null")}
+        terms = replace(terms, **{name: y if y is None else y.detach().float() for name, y in named.items()})
+    expected = attend(q, k, v, terms, scale=scale, backend="reference")
+    for backend in BACKENDS:
+        try:
+            out = attend(q, k, v, terms, scale=scale, backend=backend)
+        except SettingError:  # for what it can't compute
+            continue
+        torch.testing.assert_close(out, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -53,7 +53,7 @@ def test_lists_every_option_once_in_a_line(program: Called) -> None:
         pattern = "**/*.yaml" if group == "experiment" else "*.yaml"
         options = [file.relative_to(CONFIGS / group).with_suffix("") for file in (CONFIGS / group).glob(pattern)]
         for option in options:
-            assert len(re.findall(rf"^  {group}={option.as_posix()} +\S", text, flags=re.MULTILINE)) == 1
+            assert len(re.findall(rf"^  {group}={option.as_posix()}(?: |$)", text, flags=re.MULTILINE)) == 1
     tasks = program("list", "tasks")[1]
     assert "data=recall " in tasks
     assert "data=verdict " not in tasks
@@ -184,6 +184,14 @@ def test_what_is_no_command(program: Called) -> None:
         ("train optim.lr=1e-3", "optim.learning_rate"),
         ("train data.file=x.txt", "data.path"),
         ("train seed=1..3", "seed=range(1,4)"),
+        ("train -m seed=1-3", "seed=range(1,4)"),
+        ("train -m seed=1:3", "seed=range(1,4)"),
+        ("train pos=t5 pos.buckets=8", "pos.num_buckets"),
+        # Several values with spaces, or a word in the place of a setting.
+        ("train -m pos=t5, rope", "-m pos=t5,rope"),
+        ("explain t5", "pos=t5"),
+        ("check test_cli", "test_cli.NAME"),
+        ("check test_cli.py", "test_cli.NAME"),
         # A second word without a name.
         ("generate hello", "prompt=hello"),
         ("generate last hello", "prompt=hello"),
@@ -192,7 +200,10 @@ def test_what_is_no_command(program: Called) -> None:
         ("export last out", "to=out"),
     ],
 )
-def test_a_line_that_is_refused_leads_to_one_that_is_not(typed: str, leads_to: str, program: Called) -> None:
+def test_a_line_that_is_refused_leads_to_one_that_is_not(
+    typed: str, leads_to: str, program: Called, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parent)
     code, _, errors = program(*typed.split())
     assert (code, errors.count("\n")) == (2, 1)
     assert leads_to in errors.partition(": ")[2].removeprefix(typed.partition(" ")[2])

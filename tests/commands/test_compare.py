@@ -103,4 +103,4 @@ def test_what_it_writes_of_real_runs(trained: Callable[..., Path], tmp_path: Pat
     shutil.copytree(trained(*SMOKE, "pos=t5"), tmp_path / "runs" / "t5")
     assert script()[0] == 0
     files = {path.name for path in (tmp_path / "runs" / "report").iterdir()}
-    assert files == {"figures", "report.html", "report.md", "results.csv"}
+    assert files == {"figures", "report.html", "report.md", "results.csv", "by_length.csv"}

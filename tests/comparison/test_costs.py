@@ -43,7 +43,7 @@ def section_of(root: Path) -> Section:
 def drawn(root: Path) -> tuple[dict[str, list[float]], list[list[list[float]]], list[list[list[list[float]]]]]:
     """Of the figure: each scheme's median speed and mean, the line of the front, and the horizontal lines."""
     one = compare_folders(root)
-    speed = cost_figure(one, styles_of([group.label for group in one.groups])).figure.axes[0]
+    speed = cost_figure(one, styles_of([group.label for group in one.groups])).panels[0].axes[0]
     points = {
         str(line.get_label()): line.get_xydata()[0].tolist() for line in speed.lines if len(line.get_xdata()) == 1
     }
@@ -99,7 +99,7 @@ def test_the_front_of_shares_has_the_highest(tmp_path: Path) -> None:
         for seed in (1, 2):
             write_task_run(tmp_path, pos, seed, {10: 1.0, 20: exact}, params_scheme=parameters)
     panel = cost_figure(compare_folders(tmp_path), styles_of(["absolute", "t5", "shaw"]))
-    (line,) = [line for line in panel.figure.axes[1].get_lines() if line.get_drawstyle() == "steps-post"]
+    (line,) = [line for line in panel.panels[1].axes[0].get_lines() if line.get_drawstyle() == "steps-post"]
     assert line.get_xydata().tolist() == [[0, 0.5], [128, 0.9]]
 
 

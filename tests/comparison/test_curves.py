@@ -7,6 +7,7 @@ import pytest
 from runs_to_compare import write_curve
 from scipy import stats
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.tensorboard import SummaryWriter
 
 from poslab.comparison.curves import Curve, read_curve, write_means
 
@@ -54,8 +55,16 @@ def test_means_over_seeds_are_events_of_their_own(tmp_path: Path) -> None:
     half = stats.t.ppf(0.975, 1) * 0.5
     means = [(1, 6.5), (2, 5.5)]
     assert scalars == {
-        "val/loss": means,  # where the runs have theirs
+        "eval/loss": means,  # where the runs have theirs
         "val_over_seeds/mean": means,
         "val_over_seeds/lower end": [(step, pytest.approx(mean - half)) for step, mean in means],
         "val_over_seeds/upper end": [(step, pytest.approx(mean + half)) for step, mean in means],
     }
+
+
+def test_a_run_from_before_has_its_curve(tmp_path: Path) -> None:
+    """And if it was resumed since, both parts of it: its validation had another tag then."""
+    with SummaryWriter(str(tmp_path)) as writer:
+        for tag, step, loss in (("val/loss", 1, 5.0), ("val/loss", 2, 4.0), ("eval/loss", 3, 3.0)):
+            writer.add_scalar(tag, loss, step)
+    assert list(read_curve(tmp_path).validation) == [(1, 5.0), (2, 4.0), (3, 3.0)]

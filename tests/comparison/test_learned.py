@@ -49,7 +49,8 @@ def test_weights_are_evaluated_and_drawn(models: dict[str, Path], capsys: pytest
     assert not any(said in out for said in ("measuring", "\nnow "))
     assert not [*models["t5"].parent.glob("*/evaluation.json")]
     folder = report_of(models["t5"].parent)
-    shown = re.findall(r"figures/(\w+)\.svg", (folder / "report.md").read_text())
+    files = re.findall(r"figures/(\w+)\.svg", (folder / "report.md").read_text())
+    shown = list(dict.fromkeys(re.sub(r"_\d$", "", file) for file in files))
     assert shown[:6] == ["results", "costs", "by_position", "by_length", "last", "attention"]  # and no empty curves
     assert {"learned_t5_bias", "learned_absolute_similarity"} <= set(shown[6:])
     out, err = capsys.readouterr()
@@ -129,10 +130,10 @@ def test_attention_on_a_sentence(models: dict[str, Path], capsys: pytest.Capture
     folder = report_of(models["t5"].parent, sentence="I had always thought Jack Gisburn")
     assert "attention" in (folder / "report.md").read_text()
     capsys.readouterr()
-    (folder / "figures" / "attention.svg").unlink()
+    (folder / "figures" / "attention_1.svg").unlink()
     report_of(models["t5"].parent, sentence="quarks and gluons")
     assert "t5 has no picture of its attention: sentence=quarks and gluons: " in capsys.readouterr().err
-    assert not (folder / "figures" / "attention.svg").exists()
+    assert not (folder / "figures" / "attention_1.svg").exists()
     assert (folder / "figures" / "learned_t5_bias.svg").exists()
 
 
@@ -143,7 +144,8 @@ def test_attention_is_drawn_on_the_same_words_only(
     """As where the texts differ."""
     drawn = []
     monkeypatch.setattr(
-        "poslab.comparison.learned.attention_figure", lambda maps, words: drawn.append([*maps]) or Figure()
+        "poslab.comparison.learned.attention_panels",
+        lambda maps, words, colours: (drawn.append([*maps]), ([Figure()], 1.0))[1],
     )
     words = {"absolute": [1, 2, 3], "t5": [1, 2]}
     monkeypatch.setattr("poslab.comparison.learned._read", lambda run, *_: (torch.tensor(words[run.summary.pos]), None))

@@ -25,6 +25,7 @@ OVERFLOW = "document.documentElement.scrollWidth"
 CUT_OFF = "[...document.querySelectorAll('.table')].filter(box => box.scrollWidth > box.clientWidth).length"
 
 
+PANELS = "[...document.querySelectorAll('figure svg')]"
 UNFOLD = "document.querySelectorAll('details.section').forEach(section => section.open = true)"
 
 
@@ -73,14 +74,21 @@ def test_every_figure_renders_and_nothing_is_fetched(report: Path, visit: Callab
     page = visit(report, DESKTOP)
     page.evaluate(UNFOLD)
     assert [text for text in page.heard if not text.startswith("data:")] == [report.as_uri()]
-    images = page.evaluate(
-        "[...document.images].map(i => [i.alt, i.complete, i.naturalWidth, i.getBoundingClientRect().width])"
-    )
-    assert len(images) == len(page.query_selector_all("figure")) > 5
-    for name, complete, natural, shown in images:
-        assert complete, name
-        assert natural > 0, name
-        assert shown > 300, name
+    panels = page.evaluate(f"{PANELS}.map(svg => [svg.ariaLabel, svg.getBBox().width, svg.clientWidth])")
+    assert len(panels) > len(page.query_selector_all("figure")) > 5
+    for name, drawn, shown in panels:
+        assert drawn > 0, name
+        assert shown > 140, name
+
+
+def test_the_answer_and_its_picture_stand_on_the_first_screen(report: Path, visit: Callable[..., Any]) -> None:
+    page = visit(report, DESKTOP)
+    answer, picture = page.query_selector(".headline"), page.query_selector("figure svg")
+    for element in (answer, picture):
+        box = element.bounding_box()
+        assert box["y"] + box["height"] < 800
+    assert picture.bounding_box()["x"] > answer.bounding_box()["x"] + 400  # beside it
+    assert page.query_selector("table").is_visible()
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -88,11 +96,34 @@ def test_a_phone_scrolls_downwards_only(name: str, visit: Callable[..., Any], re
     page = visit(request.getfixturevalue(name), PHONE)
     page.evaluate(UNFOLD)
     assert page.evaluate(OVERFLOW) <= PHONE
-    # Figures keep a size at which their text can be read, and scroll in their boxes.
-    shares = page.evaluate("[...document.images].map(i => i.getBoundingClientRect().width / i.naturalWidth)")
-    assert min(shares) > 0.6
-    for box in page.query_selector_all("figure div, .table"):
+    # No figure is cut off, and its text can be read.
+    for box in page.query_selector_all("figure svg, .table"):
         assert box.bounding_box()["width"] <= PHONE
+    sizes = page.evaluate(
+        "[...document.querySelectorAll('figure svg text')].map(text => parseFloat(getComputedStyle(text).fontSize)"
+        " * text.ownerSVGElement.clientWidth / text.ownerSVGElement.viewBox.baseVal.width)"
+    )
+    assert min(sizes) > 8  # pixels
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_figures_and_tables_can_be_read_on_any_screen(tasks: Path, visit: Callable[..., Any], scheme: str) -> None:
+    page = visit(tasks, DESKTOP)
+    page.emulate_media(color_scheme=scheme)
+    page.evaluate(UNFOLD)
+    contrast = """element => {
+        const light = colour => {
+            const [r, g, b] = colour.match(/[\\d.]+/g).map(n => (n / 255) ** 2.2);
+            return .2126 * r + .7152 * g + .0722 * b;
+        };
+        const style = getComputedStyle(element);
+        const text = light(element.tagName === "text" ? style.fill : style.color);
+        const page = light(getComputedStyle(document.body).backgroundColor);
+        return (Math.max(text, page) + .05) / (Math.min(text, page) + .05);
+    }"""
+    for selector in ("figure svg text", "figcaption", "td:not([style])", "th", ".headline, .answer li"):
+        for element in page.query_selector_all(selector)[:40]:
+            assert element.evaluate(contrast) > 3, (selector, element.inner_text())
 
 
 @pytest.mark.parametrize(

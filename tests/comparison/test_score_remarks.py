@@ -37,7 +37,7 @@ def test_the_end_of_the_schedule_is_compared_unless_the_best_is_asked_for(swept:
     assert sentences(last)[0].startswith("t5 and absolute are equal within 0.02 nats: -0.004 nats [")
     assert best.metric.label == "best validation loss, nats per token"
     assert re.match(r"t5 is better than absolute: 0\.05\d* nats \[0\.0\d+, 0\.0\d+\], 5 seeds\.", sentences(best)[0])
-    assert scores_figure(best).figure.axes[1].get_xlabel() == "best validation loss, nats per token"
+    assert scores_figure(best).panels[1].axes[0].get_xlabel() == "best validation loss, nats per token"
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -137,7 +137,7 @@ def test_a_table_from_elsewhere(tmp_path: Path, script: Script) -> None:
     assert f"report  {folder / 'report.html'}" in screen
     assert [line[:39] for line in page_in(folder).headlines] == ["mine is best: better than plain by 0.10"]
     assert [line[:35] for line in page_in(folder).lists[0]] == ["mine is better than plain: 0.100 [0"]
-    assert [figure.name for figure in (folder / "figures").iterdir()] == ["results.svg"]
+    assert sorted(figure.name for figure in (folder / "figures").iterdir()) == ["results_1.svg", "results_2.svg"]
     assert script(f"table={file}", "better=higher")[1].count("- mine is worse than plain: 0.1") == 1
     assert script(f"table={file}", "better=lower", "baseline=mine")[1].count("- plain is worse than mine: 0.1") == 1
 

@@ -17,7 +17,7 @@ from runs_to_compare import (
 )
 
 from poslab.comparison.solving import solved_table
-from poslab.comparison.task_figures import by_length_figure, steps_figure, task_panels
+from poslab.comparison.task_figures import by_length_panels, steps_panels, task_panels
 from poslab.comparison.task_report import errors_of, matrices
 from poslab.comparison.tasks import TaskRuns, task_runs
 from poslab.runs.error_examples import WrongAnswer
@@ -172,7 +172,7 @@ def test_what_can_not_be_read_is_a_note(copy_runs: Path) -> None:
 def test_curves_are_means_with_chance_and_the_training_range(copy_runs: Path) -> None:
     task = task_in(copy_runs)
     styles = styles_of(task.runs, "absolute")
-    (axes,) = by_length_figure([task], "exact", styles).axes
+    (axes,) = (panel.axes[0] for panel in by_length_panels([task], "exact", styles))
     lines = {line.get_label(): line for line in axes.get_lines()}
     assert lines["shaw"].get_ydata().tolist() == pytest.approx([0.6, 0.3])
     assert [round(x) for x in lines["shaw"].get_xdata()] != [10, 20]  # beside each other
@@ -181,7 +181,7 @@ def test_curves_are_means_with_chance_and_the_training_range(copy_runs: Path) ->
     assert shaded.get_x() <= 10 <= shaded.get_x() + shaded.get_width() < 20
     (of_shaw,) = (c for c in axes.collections if c.get_segments()[0][0][1] == 0.2)
     assert [segment[:, 1].tolist() for segment in of_shaw.get_segments()] == [[0.2, 1.0], [0.1, 0.5]]  # worst, best
-    assert "solved by 1 of 6 runs" in axes.get_title()
+    assert "solved by 1 of 6 runs" in axes.get_title("left")
 
 
 def test_lengths_far_apart_stand_on_a_logarithmic_axis(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_lengths_far_apart_stand_on_a_logarithmic_axis(tmp_path: Path) -> None:
     write_task_run(tmp_path / "wide", "shaw", 1, dict.fromkeys((2, 10, 32), 0.5))
     for folder, scale in ((tmp_path, "linear"), (tmp_path / "wide", "log")):
         task = task_in(folder)
-        (axes,) = by_length_figure([task], "exact", styles_of(task.runs)).axes
+        (axes,) = (panel.axes[0] for panel in by_length_panels([task], "exact", styles_of(task.runs)))
         assert axes.get_xscale() == scale
         assert axes.get_xticks().tolist() == task.lengths("exact")  # and no others
         assert not len(axes.get_xticks(minor=True))
@@ -197,7 +197,7 @@ def test_lengths_far_apart_stand_on_a_logarithmic_axis(tmp_path: Path) -> None:
 
 def test_each_seed_stands_at_its_step_or_at_never(copy_runs: Path) -> None:
     task = task_in(copy_runs)
-    (axes,) = steps_figure([task], styles_of(task.runs)).axes
+    (axes,) = (panel.axes[0] for panel in steps_panels([task], styles_of(task.runs)))
     crosses = [line for line in axes.get_lines() if line.get_marker() == "x"]
     assert [len(line.get_xdata()) for line in crosses] == [3, 2]
     assert all(x > TASK_STEPS for line in crosses for x in line.get_xdata())
@@ -211,7 +211,7 @@ def test_panels_for_few_and_many(schemes: int, tasks: int, tmp_path: Path) -> No
     runs = {f"scheme{n}": [run] for n in range(schemes)}
     panels = task_panels([TaskRuns(f"task{n}", runs) for n in range(tasks)], "scheme0")
     assert [panel.name for panel in panels] == ["exact_by_length", "accuracy_by_length", "steps"]
-    assert [len([a for a in panel.figure.axes if a.axison]) for panel in panels] == [tasks] * 3
+    assert [len([a for p in figure.panels for a in p.axes if a.axison]) for figure in panels] == [tasks] * 3
     assert ("from the worst" in panels[0].caption) == (schemes <= 10)
 
 

@@ -27,6 +27,7 @@ def composed_by(line: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Return the settings of a command line by their names, as a run would record them."""
     configs: list[Any] = []
     monkeypatch.setattr("poslab.training.train.train", configs.append)
+    monkeypatch.setattr("poslab.commands.train._swept_settings", lambda *_: [])  # one run of each experiment
     GlobalHydra.instance().clear()
     run_train(shlex.split(line))
     (config,) = configs

@@ -125,13 +125,13 @@ def test_an_option_of_a_part_is_chosen_with_a_slash() -> None:
     ("line", "message"),
     [
         (
-            "experiment=extrapolation data=back",
+            "experiment=extrapolation pos=t5 seed=1 data=back",
             "data.validation_share=0.04: set by experiment=extrapolation; unknown set",
         ),
         ("debug=overfit data=back", "data.vocabulary=observed: set by debug=overfit; must be a whole number"),
         ("debug=overfit data=back data.vocabulary=x", "data.vocabulary=x: must be a whole number"),
-        ("experiment=extrapolation optim.learning_rate=-1", "optim.learning_rate=-1: must be at least 0"),
-        ("experiment=extrapolation model.num_heads=3", "model.num_heads=3: must divide"),
+        ("experiment=extrapolation pos=t5 seed=1 optim.learning_rate=-1", "optim.learning_rate=-1: must be at least 0"),
+        ("experiment=extrapolation pos=t5 seed=1 model.num_heads=3", "model.num_heads=3: must divide"),
     ],
 )
 def test_a_setting_that_nobody_typed_is_that_of_the_experiment(line: str, message: str) -> None:

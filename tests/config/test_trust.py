@@ -2,8 +2,10 @@
 
 import ast
 import builtins
+import contextlib
 import copy
 import importlib.util
+import json
 import shutil
 import sys
 import zipfile
@@ -19,15 +21,18 @@ import yaml
 from common import CONFIGS, compose_config, composed
 from runs_to_compare import report_of
 from runs_to_resume import TINY, TINY_TASK, resume
+from safetensors.torch import save_file
 
 import poslab
 from poslab.config import checking
 from poslab.config.schemes import node_of, parse_scheme
 from poslab.config.scripts import ExplainConfig
+from poslab.config.train import resolved
 from poslab.config.trust import require_trusted
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_run, own_task
 from poslab.hf.export import export
+from poslab.runs import checkpoint_files
 from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
 from poslab.runs.resumed_settings import settings_of_resumed_run
@@ -133,34 +138,52 @@ def test_a_description_names_no_callable_but_poslab_s_parts(slot: str) -> None:
                 require_trusted(description)
 
 
+# Of all callables every twentieth, and all in minutes.
+@pytest.mark.parametrize("step", [20, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("slot", SLOTS)
-def test_no_reader_imports_what_a_description_names(
-    slot: str, imports: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_no_reader_imports_what_a_file_names(
+    slot: str, step: int, imports: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """One name in twenty, in the description of weights, of an export and of a run that is to be resumed."""
-    names = [name for name in callables() if name not in offered(slot)][list(SLOTS).index(slot) :: 20]
-    description: dict[str, Any] = {}
-    about = {"config": description, "pos": "t5", "data_sha256": "", "symbols": ["a"], "observed": None}
-    monkeypatch.setattr("poslab.runs.checkpoint.read_checkpoint", lambda path: {"poslab": about, "state_dict": {}})
-    monkeypatch.setattr("poslab.runs.checkpoint.find_checkpoint", Path)
-    monkeypatch.setattr("poslab.runs.resumed_settings.read_config", lambda file: copy.deepcopy(description))
-    given = composed(f"resume={tmp_path}")
-    monkeypatch.setattr(
-        "poslab.runs.resumed_settings.resolved", lambda config, plain=RUN: plain | {"allow_code": False}
-    )
-    checkpoint: Any = SimpleNamespace(config=description, path="file", data_sha256="")
-    readers: dict[str, Callable[[], Any]] = {"resume": lambda: settings_of_resumed_run(given, [f"resume={tmp_path}"])}
-    if slot in ("pos", "norm", "mlp") or slot.startswith(("a scheme", "a place", "a setting of norm")):
-        readers["load"] = lambda: poslab.load("file")
+    """The files are real: config.yaml of a run to resume, its weights, and the configuration of an export."""
+    names = [name for name in callables() if name not in offered(slot)][list(SLOTS).index(slot) % step :: step]
+    overrides = [f"resume={tmp_path}"]
+    command = composed(*overrides)
+    plain = resolved(command)
+    monkeypatch.setattr("poslab.runs.resumed_settings.resolved", lambda config: copy.deepcopy(plain))  # once for all
+    (weights := tmp_path / "checkpoints" / "best.safetensors").parent.mkdir()
+
+    def load_task() -> Any:
+        checkpoint: Any = SimpleNamespace(config=read_checkpoint(weights)["poslab"]["config"], path=weights)
+        return own_task(checkpoint, allow_code=False)
+
+    def load_with_transformers() -> Any:
+        return PoslabForCausalLM(PoslabConfig(**json.loads((tmp_path / "config.json").read_text())))
+
+    readers: list[Callable[[], Any]] = [lambda: settings_of_resumed_run(command, overrides)]
     if slot == "data":
-        readers["task"] = lambda: own_task(checkpoint, allow_code=False)
+        readers.append(load_task)
+    if slot in ("pos", "norm", "mlp") or slot.startswith(("a scheme", "a place", "a setting of norm")):
+        readers.append(lambda: poslab.load(tmp_path))
+        with contextlib.suppress(ImportError):
+            from poslab.hf.modeling_poslab import PoslabConfig, PoslabForCausalLM
+
+            readers.append(load_with_transformers)
+    loaded: set[str] = set()
     for name in names:
-        description.clear()
-        description |= RUN | SLOTS[slot]({"_target_": name})
-        for read in readers.values():
-            with pytest.raises(SettingError, match=r"none of poslab's parts|keys that begin with _"):
+        # No more settings than files need to be read, as their number is large.
+        settings = {group: RUN[group] for group in ("seed", "pos", "data", "model")} | SLOTS[slot]({"_target_": name})
+        described = json.dumps(settings)
+        (tmp_path / "config.yaml").write_text(described)
+        about = {"config": settings, "pos": "t5", "data_sha256": "", "symbols": ["a"]}
+        description = json.dumps(about)
+        save_file({}, weights, {"poslab": description, "sha256": checkpoint_files._sha256(description, {})})
+        (tmp_path / "config.json").write_text(described)
+        for read in readers:
+            with pytest.raises(ValueError, match=r"none of poslab's parts|keys that begin with _"):
                 read()
+        loaded = loaded or {*sys.modules}  # from then on readers have all that they need themselves
     assert not imports
+    assert loaded == {*sys.modules}
 
 
 PLANTED = """

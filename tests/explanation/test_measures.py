@@ -8,7 +8,7 @@ from runs_to_evaluate import CONTEXT, VOCAB, lively_model, random_text
 
 from poslab import GPT
 from poslab.data.tokenizer import Symbols
-from poslab.evaluation.pictures import sample_pairs
+from poslab.evaluation.pictures import needs_rows, sample_pairs
 from poslab.evaluation.probes import Probes
 from poslab.explanation import charts, measures
 from poslab.explanation.model_under_study import Findings, ModelUnderStudy
@@ -164,8 +164,8 @@ def test_many_curves_have_a_panel_each(lines: int, panels: int) -> None:
     named = [name for panel in chart.panels for name, _ in panel.data["lines"]]
     assert [panel.title for panel in chart.panels if panel.title] == ([*curves.lines] if panels > 1 else [])
     assert named == ([*curves.lines] if lines == 3 else [""] * panels)
-    assert not charts.needs_rows([curves])
-    assert charts.needs_rows([curves] * 25)
+    assert not needs_rows([curves])
+    assert needs_rows([curves] * 25)
     assert len(charts.of_picture(curves, "#0072b2", as_rows=True).panels) == 1
 
 

@@ -1,6 +1,7 @@
 """Attention in GPT-2 and Llama of transformers: with each of its caches what it writes without, alone and padded."""
 
 import copy
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -60,10 +61,58 @@ def test_a_cache_of_all_keys(name: str, make: Any) -> None:
     alone = [written(model, text, use_cache=False) for text in texts]
     assert close(written(model, tokens, mask, use_cache=False), torch.cat(alone, 1))
     static = {"cache_implementation": "static"}
-    for cache in ({}, static, static | {"max_cache_len": 30}, static | {"prefill_chunk_size": 4}):
+    others = [
+        {"cache_implementation": kind} for kind in ("hybrid", "sliding_window")
+    ]  # which keep all that is asked of
+    for cache in ({}, static, static | {"max_cache_len": 30}, static | {"prefill_chunk_size": 4}, *others):
         assert close(written(model, tokens, mask, **cache), torch.cat(alone, 1)), cache
         assert close(written(model, texts[0], **cache), alone[0]), cache
         assert close(written(model, texts[0], mask[:1], **cache), alone[0]), cache
+
+
+class LosslesslyQuantized(transformers.cache_utils.QuantizedLayer):
+    """Layer of transformers' quantized cache, which keeps the newest keys apart from the others, with exact numbers."""
+
+    def _quantize(self, tensor: Tensor, axis: int) -> Tensor:
+        return tensor.clone()
+
+    def _dequantize(self, q_tensor: Tensor) -> Tensor:
+        return q_tensor
+
+
+@pytest.mark.parametrize("make", [gpt2, llama])
+@pytest.mark.parametrize("name", ATTENTION_ALONE)
+def test_a_cache_that_is_quantized(name: str, make: Any) -> None:
+    model, tokens = make(make_scheme(name)), torch.randint(1, V, (2, 11))
+    mask = torch.ones_like(tokens)
+    mask[1, :4] = 0
+    alone = [written(model, text, use_cache=False) for text in (tokens[:1], tokens[1:, 4:])]
+
+    def cache() -> Any:
+        return transformers.Cache(layers=[LosslesslyQuantized(residual_length=3) for _ in range(L)])
+
+    assert close(written(model, tokens[:1], cache=cache()), alone[0])
+    assert close(written(model, tokens, mask, cache=cache()), torch.cat(alone, 1))
+
+
+class NoStream(nullcontext[None]):
+    def wait_stream(self, other: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("make", [gpt2, llama])
+@pytest.mark.parametrize("name", ["t5", "alibi", "rope", "shaw", "kerple", "fire", "sink"])
+def test_a_cache_that_is_offloaded(name: str, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layer by layer, by streams of CUDA, in whose place here is nothing: what is offloaded is there at once."""
+    monkeypatch.setattr(torch, "Stream", NoStream)
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: NoStream())
+    model, tokens = make(make_scheme(name)), torch.randint(1, V, (2, 11))
+    mask = torch.ones_like(tokens)
+    mask[1, :4] = 0
+    alone = [written(model, text, use_cache=False) for text in (tokens[:1], tokens[1:, 4:])]
+    for kind in ("offloaded", "offloaded_static"):
+        assert close(written(model, tokens[:1], cache_implementation=kind), alone[0]), kind
+        assert close(written(model, tokens, mask, cache_implementation=kind), torch.cat(alone, 1)), kind
 
 
 @pytest.mark.parametrize("make", [gpt2, llama])

@@ -56,14 +56,15 @@ class _Bias(torch.nn.Module):
         return self.position(q.shape[2])
 
 
+@pytest.mark.parametrize("lengths", [range(2, 30, 3), pytest.param(range(2, 102, 2), marks=pytest.mark.slow)], ids=len)
 @every_scheme
-def test_few_compiled_graphs_serve_all_lengths(name: str) -> None:
+def test_few_compiled_graphs_serve_all_lengths(name: str, lengths: range) -> None:
     """More lengths than torch compiles one code for."""
     position = make_position(name)
     attention = Attention(position)
     compiled = torch.compile(attention, fullgraph=True, backend="eager")
     bias = torch.compile(position, fullgraph=True, backend="eager")
-    for length in range(2, 30, 3):
+    for length in lengths:
         *qkv, x = some_tensors(length)
         torch.testing.assert_close(compiled(*qkv, x=x), attention(*qkv, x=x))
         if "position(Tq, Tk)" in position.needs:

@@ -144,3 +144,26 @@ def test_rows_of_a_batch_and_gradients_in_transformers() -> None:
         if theirs.grad is not None:
             assert mine.grad is not None
             assert (mine.grad - theirs.grad).abs().max() <= 1e-4 * theirs.grad.abs().max() + 1e-6
+
+
+@pytest.mark.parametrize("make", [gpt2, llama])
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_model_that_goes_back_to_attention_of_transformers(removed: bool, make: Callable[..., Any]) -> None:
+    """Its layers get what they would have got without an `Attention`."""
+    model = make(make_scheme("t5"))
+    never = copy.deepcopy(model)
+    for layer in never.modules():
+        layer._forward_pre_hooks.clear()
+        layer._forward_pre_hooks_with_kwargs.clear()
+    for layer in [layer for layer in model.modules() if "attend" in layer._modules] if removed else []:
+        del layer.attend
+    tokens, positions = torch.randint(1, V, (1, 12)), torch.cat([torch.arange(5), torch.arange(7)])[None]
+    for name in ("sdpa", "eager"):
+        logits = []
+        for each in (model, never):
+            each.set_attn_implementation(name)
+            cache = transformers.DynamicCache(config=each.config)
+            first = each(tokens, position_ids=positions, past_key_values=cache, use_cache=True).logits
+            settings = {"past_key_values": cache, "position_ids": positions[:, -1:] + 1}
+            logits.append(torch.cat([first, each(tokens[:, :1], **settings).logits], 1))
+        assert torch.equal(*logits)

@@ -103,6 +103,16 @@ def test_a_finished_run_that_resumes_keeps_its_answers(trained: Callable[..., Pa
             read_wrong_answers(folder)
 
 
+@pytest.mark.parametrize("changed", [{"places": [1, 9]}, {"places": [1, -1]}, {"said": ["b"]}, {"right": ["b", "EOS"]}])
+def test_answers_that_contradict_each_other_are_not_shown(changed: dict[str, Any], tmp_path: Path) -> None:
+    answer = {"number": 1, "reads": ["BOS", "a", "SEP"], "places": [1, 2], "right": ["a", "EOS"], "said": ["b", "EOS"]}
+    (tmp_path / "answers.json").write_text(json.dumps({"wrong": {"4": [answer]}}))
+    assert len(read_wrong_answers(tmp_path)["4"]) == 1
+    (tmp_path / "answers.json").write_text(json.dumps({"wrong": {"4": [answer | changed]}}))
+    with pytest.raises(ValueError, match=r"^answers\.json "):
+        read_wrong_answers(tmp_path)
+
+
 @pytest.mark.pictures
 def test_tensorboard_shows_an_example_in_columns(tmp_path: Path) -> None:
     task = ("data=addition", "data.coupled=true", "data.validate_every=1", "data.batch_size=2")

@@ -143,5 +143,5 @@ def test_of_many_names_sentences_list_a_few_and_the_figure_draws_the_best() -> N
     assert headline(one).count(",") == 4
     assert " one of 55 others may be best" in headline(one)
     assert all(text.count(",") < 30 for text in findings(one))
-    by_run = scores_figure(one).figure.axes[-1]
+    by_run = scores_figure(one).panels[-1].axes[0]
     assert len(by_run.get_yticks()) in (MOST_DRAWN, MOST_DRAWN + 1)  # with the baseline

@@ -64,7 +64,7 @@ def test_only_common_seeds_are_compared() -> None:
     assert text.startswith("shaw was better than absolute: 0.100 nats in one run each")
     assert text.endswith("4 of 5 planned seeds are missing (1, 2, 4, 5).")
     apart = {"absolute": {1: 5.0, 2: 6.0}, "shaw": {4: 7.9}}
-    assert said(compared(rows(apart)))[0].startswith("shaw and absolute have no seed in common.")
+    assert said(compared(rows(apart)))[0].startswith("shaw and absolute have no seed in common")
 
 
 def test_direction_and_unit_may_be_typed() -> None:
@@ -184,7 +184,7 @@ def test_caveats_of_runs_stand_once_and_those_of_references_are_no_caveats_of_gr
     assert [group.label for group in one.groups] == ["t5", "absolute"]
     assert one.comparisons == 1
     assert Section("text", one).table.foot == [
-        [name, "", value, *[""] * 6] for name, value in (("(bigram model)", "3.8000"), ("(unigram model)", "9.0000"))
+        [name, "", value, *[""] * 6] for name, value in (("(bigram model)", "3.80"), ("(unigram model)", "9.00"))
     ]
     at_20, at_40 = (reference("chance", 0.5, SHARE, length=length) for length in (20, 40))
     shares = rows({"absolute": BASE, "shaw": SHAW}, SHARE, length=20)

@@ -112,7 +112,7 @@ NOT_SHOWN = "No difference between t5 and absolute is shown"
         (difference(-0.05, n=1),
          "t5 was better than absolute: 0.050 nats in one run each; one run says nothing about chance."),
         (difference(0.0, n=1), "t5 and absolute were equal in one run each; one run says nothing about chance."),
-        (difference(n=0), "t5 and absolute have no seed in common."),
+        (difference(n=0), "t5 and absolute have no seed in common; runs that share nothing may be numbered alike."),
         (difference(-0.1, -0.15, -0.05, 0.01, 0.01, n=3, outcomes=LOST),
          "t5 is better than absolute: 0.100 nats [0.050, 0.150], 3 seeds. This is more than the 0.02 nats that "
          "matters. 2 of 5 planned seeds are missing (4, 5)."),

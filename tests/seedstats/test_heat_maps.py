@@ -36,8 +36,8 @@ def maps(*files: Path) -> list[Figure]:
 def test_a_heat_map_has_means_over_seeds_by_part_and_length(tmp_path: Path) -> None:
     (of_depth,) = maps(found(tmp_path / "r.csv", 4, [64, 16]))
     assert (of_depth.name, of_depth.title) == ("found_depth_by_length", "Found_depth by length")
-    alibi, rope, _ = of_depth.figure.axes
-    assert [axes.get_title() for axes in (alibi, rope)] == ["alibi", "rope"]
+    alibi, rope, _ = (panel.axes[0] for panel in of_depth.panels)
+    assert [axes.get_title("left") for axes in (alibi, rope)] == ["alibi", "rope"]
     assert [text.get_text() for text in rope.get_xticklabels()] == ["16", "64"]
     assert [text.get_text() for text in rope.get_yticklabels()] == ["1", "2", "3", "4"]
     means = rope.images[0].get_array()
@@ -56,13 +56,15 @@ def test_each_kind_of_data_has_its_own(tmp_path: Path) -> None:
     assert [one.title for one in maps(*files)] == ["Found_depth by length, needle", "Found_depth by length, recall"]
     assert main([*map(str, files), f"out={tmp_path / 'report'}"]) == 0
     figures = {file.name for file in (tmp_path / "report/figures").iterdir()}
-    assert {"found_depth_by_length.svg", "found_depth_by_length_.svg"} <= figures
+    assert {"found_depth_by_length_1.svg", "found_depth_by_length__1.svg"} <= figures
 
 
 def test_the_needle_study_shows_its_table() -> None:
     """Plain rope misses early needles in long texts; at the shortest length no needle can stand in the last eighth."""
     (shown,) = maps(STUDY)
-    panels = {axes.get_title(): axes.images[0].get_array() for axes in shown.figure.axes if axes.get_title()}
+    panels = {
+        axes.get_title("left"): axes.images[0].get_array() for (axes,) in (panel.axes for panel in shown.panels[:-1])
+    }
     assert len(panels) == 10
     plain, yarn = (panels[f"rope steps=0 change={change}"] for change in ("none", "yarn"))
     assert plain[0, -1] == pytest.approx(0.64, abs=0.006)

@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 from matplotlib.figure import Figure
 
-from seedstats.page.looks import COLOURS, INK, LINE, SOFT, dark_rules, looks_of, name_of, numbers_of, styled
+from seedstats.page.looks import COLOURS, INK, LINE, SOFT, dark_rules, looks_of, name_of, numbers_of, styled, wrapped
 from seedstats.page.style import style
 from seedstats.page.svg import inline, svg
 
@@ -60,3 +60,11 @@ def test_figures_have_other_colours_on_a_dark_screen() -> None:
     assert element.startswith('<svg role="img" aria-label="&lt;title&gt;"')
     assert "<style" not in element
     assert dark_rules() in style()
+
+
+def test_a_legend_has_names_that_begin_with_an_underscore() -> None:
+    figure = Figure()
+    axes = figure.subplots()
+    for name in ("_own", "other"):
+        axes.plot([0, 1], label=wrapped(name))
+    assert [text.get_text().strip("\u200b") for text in axes.legend().get_texts()] == ["_own", "other"]

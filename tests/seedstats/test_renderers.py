@@ -32,8 +32,8 @@ EVERY = [
     Heading("Part", [Text("A paragraph."), Heading("Below", [Code("a: 1\n  b: 2")])], anchor="part"),
     Details("folded", [Text("Inside."), Table("Inner", ["a"], [["cell"]])]),
     Definitions({"vocabulary": "full"}),
-    Figure("loss", "Loss", "Of each run.", Drawing()),
-    Gallery([Figure("bias_t5", "Bias of t5", "Of t5.", Drawing(), small=True)]),
+    Figure("loss", "Loss", "Of each run.", [Drawing()]),
+    Gallery([Figure("bias_t5", "Bias of t5", "Of t5.", [Drawing()], small=True)]),
 ]
 TEXTS = [
     *("first answer", "second answer", "These are weakened:", "a caveat", "Rows", "scheme", "1.5", "How to read it."),
@@ -82,10 +82,11 @@ def test_names_are_text_not_markup() -> None:
     name = "<img src=x>|<b>&amp; $x^{$ \" '"
     table = one_table(title=name, columns=["", Cell(name, name)], rows=[[name, Cell(name, name)]], note=name, hint=name)
     rest = [Text(name), Bullets([name]), Code(name), Definitions({name: name}), Bullets([f"{name}: x"], links=[name])]
-    page = html.page(name, [Heading(name, rest, name), table, Details(name, [Figure(name, name, name, Drawing())])])
+    page = html.page(name, [Heading(name, rest, name), table, Details(name, [Figure(name, name, name, [Drawing()])])])
     parsed = Tags(page)
     assert {tag for tag, _ in parsed.tags} & {"b"} == set()
-    assert [attributes["src"][:5] for tag, attributes in parsed.tags if tag == "img"] == ["data:"]
+    assert [attributes["aria-label"] for tag, attributes in parsed.tags if tag == "svg"] == [name]
+    assert not [tag for tag, attributes in parsed.tags if tag == "img"]
     assert parsed.text.count(name) == 17
     assert f"<title>{html.escape(name)}</title>" in page
     in_markdown = markdown.page("", [Text(name), table])

@@ -14,7 +14,7 @@ from tables import SHARE, compared, rows
 from seedstats.answers import caveats
 from seedstats.comparison import Comparison
 from seedstats.effects import effects_in_words, factors
-from seedstats.figures import geometric, setting_figures
+from seedstats.figures import geometric, setting_figures, setting_maps
 from seedstats.page.blocks import Table
 from seedstats.section import Section
 from seedstats.statistics.paired import paired
@@ -264,21 +264,34 @@ def test_a_figure_over_a_setting() -> None:
     one = compared(*SWEPT)
     (found,) = setting_figures({"copy": one, "sort": one})
     assert (found.name, found.title) == ("over_rate", "By rate")
-    first, second = found.figure.axes
-    assert (first.get_title(), second.get_title(), first.get_xscale()) == ("copy", "sort", "log")
+    first, second = (panel.axes[0] for panel in found.panels)
+    assert (first.get_title("left"), second.get_title("left"), first.get_xscale()) == ("copy", "sort", "log")
     assert [label.get_text() for label in first.get_xticklabels()] == ["1", "8", "32"]
     (line,) = first.get_lines()
     assert line.get_xdata().tolist() == [1, 8, 32]
     assert line.get_ydata().tolist() == pytest.approx([0.2, 0.6, 1.0])
-    (legend,) = found.figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["t5"]
+    assert [text.get_text() for text in first.texts] == ["t5"]
 
 
 def test_lines_of_a_figure_are_told_by_the_other_settings() -> None:
     parts, _ = grid({"max_distance": [2, 4], "keys": [True, False]}, lambda *_: 0.0)
     (found,) = setting_figures({"text": compared(*parts)})
-    (legend,) = found.figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["shaw keys=false", "shaw keys=true"]
+    assert {text.get_text() for text in found.panels[0].axes[0].texts} == {"shaw keys=false", "shaw keys=true"}
+
+
+def test_a_heat_map_of_a_setting_and_names() -> None:
+    """A row for each name, the best of it bold, and shades by rank."""
+    losses = {("rope", 1): 4.0, ("rope", 8): 3.0, ("t5", 1): 2.0, ("t5", 8): 1e9}
+    parts = [rows({name: [loss, loss + 0.1]}, rate=rate) for (name, rate), loss in losses.items()]
+    one = compared(*parts)
+    (table,) = setting_maps(one)
+    assert table.columns == ["", "1", "8"]
+    cells = {row[0]: row[1:] for row in table.rows}
+    assert [cell.marked for cell in cells["rope"]] == [False, True]
+    assert [cell.marked for cell in cells["t5"]] == [True, False]
+    assert [cell.shade for name in ("rope", "t5") for cell in cells[name]] == [3, 7, 10, 0]
+    assert cells["rope"][0].text == one.metric.text(4.05)
+    assert setting_maps(compared(*parts[:2])) == []  # of one name
 
 
 def test_values_that_are_multiplied() -> None:

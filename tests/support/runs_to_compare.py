@@ -195,7 +195,7 @@ def write_curve(folder: Path, validation: dict[int, float]) -> None:
     with SummaryWriter(str(folder)) as writer:
         for step, loss in validation.items():
             writer.add_scalar("train/loss", loss, step)
-            writer.add_scalar("val/loss", loss, step)
+            writer.add_scalar("eval/loss", loss, step)
 
 
 def write_sweep(root: Path, seeds: int = 5, noise: float = 0.01, **effects: float) -> dict[str, dict[int, float]]:
@@ -306,7 +306,7 @@ class Page(HTMLParser):
         if tag in ("td", "th", "li"):
             self._into = (self.lists if tag == "li" else self.rows)[-1]
             self._into.append("")
-        if ("class", "headline") in attrs:
+        if "headline" in (dict(attrs).get("class") or "").split():
             self._into = self.headlines
             self._into.append("")
 

@@ -45,7 +45,7 @@ from poslab.runs.summary import Summary
 from poslab.sweep import job as job_module
 from poslab.sweep.job import JobFiles, run_job
 from poslab.sweep.job_list import Job, identity, list_jobs
-from poslab.sweep.sweep import _divide_threads
+from poslab.sweep.sweep import _divide_threads, seconds_to_go
 from seedstats.claims import ALL, read_claims
 
 TRAIN = [sys.executable, str(REPOSITORY / "scripts" / "train.py")]
@@ -311,9 +311,33 @@ def test_a_target_that_is_missed_is_a_failure(sweep: Sweep, monkeypatch: pytest.
         assert ("was finished before" in line) == again
 
 
+def test_a_sweep_s_time_left_is_by_the_median_job_and_the_jobs_at_a_time() -> None:
+    assert seconds_to_go([10, 12, 1000], [], waiting=5, at_a_time=1) == 5 * 12
+    assert seconds_to_go([10, 12, 1000], [2, 4], waiting=4, at_a_time=2) == (4 * 12 + 10 + 8) / 2
+    assert seconds_to_go([10], [25], waiting=0, at_a_time=1) == 0  # a job that takes longer than others
+
+
+def test_an_experiment_that_is_a_sweep_is_one_without_m_and_with_one_value_each_a_run(
+    run_script: RunScript, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    runs: list[TrainConfig] = []
+    monkeypatch.setattr("poslab.training.train.train", runs.append)
+    monkeypatch.setattr("poslab.sweep.sweep.raise_on_signals", lambda within: None)
+    monkeypatch.setattr(job_module, "_run_alone", without_training)
+    monkeypatch.chdir(tmp_path)
+    _, output, _ = run_script("train", "experiment=ablation", "seed=3")
+    assert "pos=VALUE" in output
+    assert "seed=VALUE" not in output
+    assert len(table(output)) == 3  # schemes
+    assert runs == []
+    run_script("train", "experiment=ablation", "seed=3", "pos=t5")
+    run_script("train", "experiment=smoke")
+    assert [(config.pos_name, config.settings.seed) for config in runs] == [("t5", 3), ("absolute", 1)]
+
+
 def test_a_line_a_minute(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each look takes a minute, of which there are many while the job runs."""
-    monkeypatch.setattr("poslab.sweep.sweep.Minute.is_over", lambda minute: True)
+    monkeypatch.setattr("poslab.sweep.sweep.Interval.is_over", lambda interval: True)
     monkeypatch.setattr("poslab.sweep.sweep.LOOK", 0.01)
     _, output, _ = sweep("seed=1")
     assert output.count("0 of 1 jobs done, 1 running\n") > 1

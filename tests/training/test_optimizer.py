@@ -31,7 +31,9 @@ def test_schedules(name: str) -> None:
     schedule = make_schedule(compose_config(f"schedule={name}", *settings).schedule)
     assert [schedule(step, 100) for step in (0, 9, 10, 55, 90, 100)] == pytest.approx(expected)
     optimizer = torch.optim.SGD([{"params": [torch.ones(1)], "lr": 2.0}, {"params": [torch.ones(1)], "lr": 16.0}])
-    assert with_schedule(optimizer, schedule, 100).get_last_lr() == pytest.approx([2 * expected[0], 16 * expected[0]])
+    assert with_schedule(optimizer, schedule, lambda: 100).get_last_lr() == pytest.approx(
+        [2 * expected[0], 16 * expected[0]]
+    )
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -509,7 +509,8 @@ def test_a_run_planned_by_steps_has_no_fewer_epochs_than_it_has_trained(tmp_path
     ("overrides", "problem"),
     [
         ([], "it is finished, after 10 steps; trainer.max_epochs=2 ends it, a greater one trains on"),
-        (["trainer.max_steps=20"], "after 10 steps; trainer.max_epochs=2 ends it, a greater one, or null, trains on"),
+        (["trainer.max_steps=10"], "after 10 steps; trainer.max_steps=10 ends it, a greater one trains on"),
+        (["trainer.max_steps=20", "trainer.max_epochs=2"], "after 10 steps; trainer.max_epochs=2 ends it, a greater"),
         (["trainer.max_steps=10", "trainer.max_epochs=3"], "after 10 steps; trainer.max_steps=10 ends it, a greater"),
         (
             ["trainer.max_epochs=1"],

@@ -65,8 +65,8 @@ def test_two_processes_share_the_data(port: int, tmp_path: Path) -> None:
     ours, theirs = logged(run), logged(tmp_path / "alone")
     assert len(ours["train/loss"]) == 2 * 9  # 288 windows
     assert ours.keys() == theirs.keys()
-    assert [value for _, value in ours["val/loss"]] == pytest.approx(
-        [value for _, value in theirs["val/loss"]], abs=1e-5
+    assert [value for _, value in ours["eval/loss"]] == pytest.approx(
+        [value for _, value in theirs["eval/loss"]], abs=1e-5
     )
     ours, theirs = summary_of(run), summary_of(tmp_path / "alone")
     assert ours["val_loss_tokens"] == 533

@@ -310,8 +310,8 @@ def test_tensorboard_has_the_metrics_by_length_and_of_validations(finished: Path
     shown = logged(finished)
     exact = Summary.read(finished / "summary.json").metrics["exact"]
     assert dict(shown["vs_length/exact"]) == pytest.approx({int(length): share for length, share in exact.items()})
-    assert [step for step, _ in shown["val/accuracy"]] == [4, 9]
-    assert "val/perplexity" not in shown
+    assert [step for step, _ in shown["eval/accuracy"]] == [4, 9]
+    assert "eval/perplexity" not in shown
 
 
 def test_scripts_know_a_task_from_a_text(finished: Path, run_script: RunScript) -> None:

@@ -17,6 +17,7 @@ import torch
 from common import ALIBI, FULL_CAMPAIGN, REPOSITORY, RICHEST, SMOKE, SOUND, compose_config, make_scheme
 from matplotlib.figure import Figure
 from processes import grown_by, measured_training, run_process
+from refusals import refused
 from runs_to_compare import runs_by_group
 from runs_to_resume import assert_same_weights, content_of, logged, resume
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -28,7 +29,8 @@ from poslab.evaluation.files import evaluate_run
 from poslab.model.memory import decoder_of
 from poslab.positions import PositionScheme
 from poslab.processors import compiler_problem
-from poslab.progress import Minute
+from poslab.progress import Interval
+from poslab.runs.folder import new_run_folder
 from poslab.runs.load import read_run
 from poslab.training.train import train
 
@@ -116,7 +118,7 @@ def test_tensorboard_has_curves_text_and_pictures(tmp_path: Path) -> None:
     run(tmp_path / "run", f"pos={RICHEST}")
     events = events_of(tmp_path / "run")
     every_step = {"train/loss", "train/learning_rate", "train/gradient_norm", "train/tokens_per_s"}
-    every_epoch = {"val/loss", "val/perplexity", "val/best_loss"}
+    every_epoch = {"eval/loss", "eval/perplexity", "eval/loss_best"}
     assert every_step | every_epoch <= set(events.Tags()["scalars"])
     assert all(len(events.Scalars(tag)) == 6 for tag in every_step)
     assert all(len(events.Scalars(tag)) == 2 for tag in every_epoch)
@@ -171,7 +173,27 @@ def test_columns_of_hparams_are_few(tmp_path: Path) -> None:
     columns = {info.name for info in experiment.hparam_infos}
     assert columns == {"pos", "optim.learning_rate", "model.context_length", "optim.weight_decay", "data.vocabulary"}
     assert columns < hparams_of(tmp_path / "run")[1].keys()
-    assert [info.name.tag for info in experiment.metric_infos][:2] == ["val/best_loss", "val/loss"]
+    assert [info.name.tag for info in experiment.metric_infos][:2] == ["eval/loss", "eval/loss_best"]
+
+
+def test_what_a_sweep_varies_comes_first_among_hparams(tmp_path: Path) -> None:
+    """Its jobs have folders that are named after that."""
+    folder = tmp_path / "pos-weight_decay_0.1-seed1-abc"
+    run(folder, f"pos={RICHEST}", "optim.weight_decay=0.1", "sample.new_tokens=1")
+    content = events_of(folder).summary_metadata["_hparams_/experiment"].plugin_data.content
+    infos = HParamsPluginData.FromString(content).experiment.hparam_infos
+    assert {info.name for info in infos if info.differs} == {"pos", "optim.weight_decay"}
+
+
+def test_the_screen_says_how_seeds_get_one_colour(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a regex that fits the names of runs."""
+    monkeypatch.chdir(tmp_path)
+    run(tmp_path / "run", f"pos={RICHEST}", "sample.new_tokens=1")
+    (regex,) = re.findall(r"Regex: (\S+)", capsys.readouterr().out)
+    with new_run_folder(None, "t5", 1) as one, new_run_folder(None, "t5", 2) as other:
+        assert {re.search(regex, str(folder))[1] for folder in (one, other)} == {"t5"}
 
 
 def test_seeds_of_one_configuration_are_one_group_of_hparams(finished: Path, tmp_path: Path) -> None:
@@ -260,7 +282,7 @@ def test_other_precisions(precision: str, tmp_path: Path) -> None:
 def test_last_step_is_validated_wherever_it_falls(tmp_path: Path) -> None:
     summary = run(tmp_path / "run", "trainer.max_steps=4", "trainer.max_epochs=100")
     assert summary["steps"] == 4
-    assert [e.step for e in events_of(tmp_path / "run").Scalars("val/loss")] == [2, 3]  # after steps 3 and 4
+    assert [e.step for e in events_of(tmp_path / "run").Scalars("eval/loss")] == [2, 3]  # after steps 3 and 4
     assert summary["last_val_loss"] < 8
 
 
@@ -299,7 +321,7 @@ def test_console(tmp_path: Path) -> None:
         assert text in result.stdout
     # What to type next, as it stands there.
     (run,) = (tmp_path / "runs").iterdir()
-    *_, curves, explain, generate = result.stdout.splitlines()
+    *_, curves, _, explain, generate = result.stdout.splitlines()
     assert curves == "curves   tensorboard --logdir runs"
     assert explain.startswith("explain  ")
     assert explain.endswith(f"explain.py runs/{run.name}")
@@ -346,19 +368,82 @@ def test_a_large_text_trains_in_little_memory(tmp_path: Path) -> None:
     assert written["first"] == written["second"]
 
 
-def test_a_line_a_minute_where_there_is_no_terminal(
+def test_a_line_every_ten_seconds_where_there_is_no_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By a clock on which each look takes half a minute: a look for each of 6 steps, and each of 4 batches of a
-    validation, after which the minute begins anew."""
-    clock = count(0, 30)
-    monkeypatch.setattr(Minute.__init__, "__defaults__", (lambda: next(clock),))
+    """By a clock on which each look takes five seconds: a look for each of 6 steps, and each of 4 batches of a
+    validation, after which the ten seconds begin anew."""
+    clock = count(0, 5)
+    monkeypatch.setattr(Interval.__init__, "__defaults__", (10, lambda: next(clock)))
     run(tmp_path / "run", "trainer.max_epochs=1", "trainer.limit_train_batches=6", "trainer.limit_val_batches=4")
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("step ", "validation: "))]
+    output = capsys.readouterr().out
+    assert "\r" not in output
+    lines = [line for line in output.splitlines() if line.startswith(("step ", "validation: "))]
     assert [line.partition(",")[0] for line in lines] == [
         "step 2 of 6", "step 4 of 6", "step 6 of 6", "validation: batch 2 of 4", "validation: batch 4 of 4",
     ]  # fmt: skip
-    assert re.fullmatch(r"step 2 of 6, loss \d\.\d{4}, [\d,]+ tokens/s", lines[0])
+    assert re.fullmatch(r"step 2 of 6, loss \d\.\d{4}, [\d,]+ tokens/s, \d+:\d\d left", lines[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps", "said", "ended"),
+    [
+        # Epochs of three steps; the yamls say that there are two.
+        ("trainer.max_steps=7", 7, "7", ""),
+        ("trainer.max_epochs=1", 3, "3", ""),
+        ("trainer.max_steps=7 trainer.max_epochs=2", 6, "max_epochs=2 ends the run before", "trainer.max_epochs=2"),
+        ("trainer.max_steps=5 trainer.max_epochs=2", 5, "max_steps=5 ends the run before", "trainer.max_steps=5"),
+        ("trainer.max_steps=9 early_stopping_patience=1 optim.learning_rate=0", 6,
+         "unless early_stopping_patience=1", "early_stopping_patience=1"),
+        ("target_loss=100", 1, "unless target_loss=100", "target_loss=100"),
+        ("trainer.max_steps=4 trainer.max_time=01:00:00:00", 4, "unless trainer.max_time=01:00:00:00",
+         "trainer.max_steps=4"),
+        ("trainer.max_time=null", 6, "6", ""),  # which limits nothing
+    ],
+)  # fmt: skip
+def test_a_limit_that_is_typed_is_the_length_and_of_several_a_run_says_which_ends_it(
+    settings: str, steps: int, said: str, ended: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = run(tmp_path / "run", *settings.split())
+    lines = {line[:9].strip(): line[9:] for line in capsys.readouterr().out.splitlines()}
+    assert summary["steps"] == steps
+    assert said in lines["steps"]
+    assert (said == lines["steps"]) == (not ended)
+    assert lines.get("ended", "").endswith(ended)
+    assert bool(ended) == ("ended" in lines)
+
+
+def test_a_finished_run_says_how_much_disk_only_a_longer_training_needs_and_can_do_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("poslab.runs.folder._MUCH", 1000)
+    run(tmp_path / "kept", "trainer.max_steps=1")
+    assert "keep_last=false" in capsys.readouterr().out
+    run(tmp_path / "freed", "trainer.max_steps=1", "keep_last=false")
+    assert "keep_last" not in capsys.readouterr().out
+    assert {file.name for file in (tmp_path / "freed" / "checkpoints").iterdir()} == {"best.safetensors"}
+    freed, kept = (content_of(tmp_path / name, "best.safetensors")["state_dict"] for name in ("freed", "kept"))
+    assert all(torch.equal(freed[name], kept[name]) for name in freed.keys() | kept.keys())
+    with refused("resume", str(tmp_path / "freed"), "last.ckpt"):
+        resume(tmp_path / "freed", "trainer.max_steps=2")
+    assert resume(tmp_path / "kept", "trainer.max_steps=2")["steps"] == 2
+
+
+def test_time_alone_is_a_length_and_its_learning_rate_falls_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a clock of Lightning's on which each look takes a second."""
+    seconds = count()
+    monkeypatch.setattr("pytorch_lightning.callbacks.timer.time.monotonic", lambda: float(next(seconds)))
+    settings = ("trainer.max_time=00:00:02:00", "trainer.val_check_interval=1.0", "trainer.log_every_n_steps=1")
+    summary = run(tmp_path / "run", *settings, "schedule=linear", "sample.new_tokens=0")
+    output = capsys.readouterr().out
+    assert "steps    as many as trainer.max_time=00:00:02:00 takes" in output
+    assert summary["steps"] > 6  # more than the two epochs of the yaml
+    assert summary["last_val_step"] == summary["steps"]
+    values = [rate for _, rate in logged(tmp_path / "run")["train/learning_rate"]]
+    assert values[-1] < 0.2 * max(values)
+    assert values.index(max(values)) < len(values) / 2
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,8 @@ from poslab.training.trainer import check_trainer
         ("trainer.strategy=fsdp", "trainer.strategy=fsdp: "),
         ("trainer.max_time=soon", "trainer.max_time=soon: "),
         ("model.attention_backend=sdpa", "model.attention_backend=sdpa: can't compute keys, values; valid"),
-        ("model.attention_backend=flex trainer=cpu", "model.attention_backend=flex: trains on CUDA only; valid here"),
+        ("model.attention_backend=flex trainer=cpu", "model.attention_backend=flex: trains on CUDA only"),
+        ("model.attention_backend=triton trainer=cpu", "model.attention_backend=triton: "),
     ],
 )
 def test_settings_that_this_run_refuses(

@@ -15,7 +15,8 @@ from poslab.attention.dispatch import Choice, attend, check_backend, choose_back
 from poslab.attention.documents import checked_documents, numbered_documents
 from poslab.attention.module import SchemeModule
 from poslab.attention.position_ids import PositionIds
-from poslab.attention.scheme import SchemeLayer, for_queries, scheme_attention
+from poslab.attention.reference import for_queries
+from poslab.attention.scheme import SchemeLayer, scheme_attention
 from poslab.positions.base import BACKENDS
 
 __all__ = [

@@ -6,6 +6,7 @@ B batch, H heads, Tq / Tk queries / keys, Dh head dimension, E numbers of a toke
 """
 
 from collections.abc import Set
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +14,14 @@ from torch import Tensor
 
 from poslab.attention.blocks import BLOCK
 from poslab.attention.documents import Documents, checked_documents
-from poslab.attention.reference import NEAR, AttentionSpec, Pairwise, reference_attention, without_autocast
+from poslab.attention.reference import (
+    NEAR,
+    AttentionSpec,
+    Pairwise,
+    for_queries,
+    reference_attention,
+    without_autocast,
+)
 from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS, RelativeTerms
 from poslab.processors import in_transform
@@ -37,8 +45,9 @@ def attend(
     cached: bool = False,
     backend: str = "auto",
 ) -> Tensor:
-    """Return attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh) with relative terms, (B, H, Tq, Dh).
+    """Return attention of q (B, H, Tq, Dh) over k and v (B, Hkv, Tk, Dh) with relative terms, (B, H, Tq, Dh).
 
+    k, v: a head of theirs serves H / Hkv heads of q, one after the other.
     causal: a query sees the keys at its own position and before; a query that sees none gets zeros. A key whose bias
         is -inf isn't seen either.
     offset: position of the first query minus position of the first key.
@@ -54,14 +63,16 @@ def attend(
     cached: k and v are those of a text so far, and q of its end; no gradient is needed.
     backend: one of BACKENDS. "reference" is dense and meant to be read, "blockwise" takes memory linear in the length,
         "sdpa" is torch's scaled_dot_product_attention, for no position or a bias by distance, "flex" torch's
-        flex_attention, "banded" a flash kernel with a band of near keys, for what `choose_backend` lists; for a part of
-        a text "banded" is "blockwise", and without tables "sdpa".
+        flex_attention, "banded" a flash kernel with a band of near keys, "columns" one with a bias of keys as further
+        channels, "triton" poslab's own kernels for CUDA, for what `choose_backend` lists; for a part of a text the last
+        three are "blockwise", and without tables "sdpa".
 
     Raises SettingError for a backend that is unknown or can't compute this.
     """
     if not 0 <= dropout_p < 1:
         raise SettingError("dropout_p", dropout_p, "must be at least 0 and below 1")
     if 0 in (q.shape[0], q.shape[-2], k.shape[-2]):
+        k, v = for_queries(q, k, v)
         return (q.to(v.dtype) @ k.to(v.dtype).mT) @ v  # sums over nothing, of which gradients are 0
     if documents is not None and not torch.compiler.is_compiling():  # a graph can't depend on where documents begin
         last = k.shape[-2] - q.shape[-2]
@@ -82,6 +93,11 @@ def attend(
 
         return apart.apart(attend_batch, q, k, v, None if key_bias is None else key_bias[..., None])
     scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if scale <= 0 and pairwise is None:  # no scale of torch's kernels, nor of bounds on scores: the sign goes to q
+        sign = -1.0 if scale < 0 else 0.0
+        q, scale = q * sign, abs(scale) or 1.0
+        if terms is not None and terms.queries is not None:  # which are multiplied by keys
+            terms = replace(terms, queries=terms.queries * sign)
     farthest = offset + q.shape[-2] - 1
     farthest = farthest if causal else max(farthest, k.shape[-2] - 1 - offset)
     windows = [window, None if terms is None else terms.window]
@@ -91,10 +107,13 @@ def attend(
     window = min(hiding) if hiding else None  # no default of min(), because torch.compile knows none
     null = None if terms is None else terms.null
     terms = terms if terms is not None and terms.tables else None
+    if terms is not None and terms.linear and farthest > terms.highest:  # from where on the bias is one number
+        terms = replace(terms, linear=False)
     spec = AttentionSpec(terms, causal, offset, scale, window, first_key, key_bias, pairwise, null, documents)
     if cached and backend == "auto" and _is_decoding(spec, q.shape[-2], k.shape[-2]):
         from poslab.attention.kernels.decode import decode_attention
 
+        k, v = for_queries(q, k, v)
         return decode_attention(q, k, v, spec)
     whole = offset == 0 and q.shape[-2] == k.shape[-2]
     parts = spec.parts | {name for name, given in {"later keys": not causal, "cached keys": not whole}.items() if given}
@@ -105,8 +124,13 @@ def attend(
         backend = choose_backend(parts, q.shape[-2], dropout_p, q.device, may_flex, v.dtype).name
     else:
         check_backend(backend, parts, dropout_p)
-    if backend == "banded" and (terms is None or not whole):
-        backend = "sdpa" if terms is None else "blockwise"
+    if backend in ("banded", "columns", "triton") and (not whole or parts <= {"window"}):
+        backend = "sdpa" if spec.parts <= {"window"} else "blockwise"
+    if backend == "triton":
+        from poslab.attention.kernels.near_far import near_far_attention
+
+        return near_far_attention(q, k, v, spec)
+    k, v = for_queries(q, k, v)
     if backend == "sdpa":
         from poslab.attention.kernels.sdpa import sdpa_attention
 
@@ -115,6 +139,10 @@ def attend(
         from poslab.attention.kernels.flex import flex_spec_attention
 
         return flex_spec_attention(q, k, v, spec)
+    if backend == "columns":
+        from poslab.attention.kernels.columns import columns_attention
+
+        return columns_attention(q, k, v, spec)
     if backend == "banded":
         from poslab.attention.kernels.banded import banded_attention
 
@@ -136,11 +164,23 @@ def attend(
 
 
 # What each backend of limited use can compute.
-_ALWAYS = {"far rows", "later keys", "cached keys"}
+_ALWAYS = {"far rows", "bias that isn't linear", "later keys", "cached keys"}
 _TAKES = {
     "sdpa": {"bias", "window", "first_key", "documents"} | _ALWAYS,
     "flex": {"bias", "window", "first_key", "keys", "queries", "key_bias"} | _ALWAYS,
     "banded": {"keys", "values", "cached keys"},
+    "columns": {"bias", "key_bias", "far rows", "cached keys"},
+    "triton": {
+        "bias",
+        "bias that isn't linear",
+        "key_bias",
+        "keys",
+        "values",
+        "window",
+        "far rows",
+        "many rows",
+        "cached keys",
+    },
 }
 _DENSE_QUERIES = {"cpu": 256, "cuda": 512}  # up to which the dense formula is the faster one, and small enough
 _LONGEST_MASK = 2048  # queries, whose mask (H, Tq, Tk) is small beside what attention computes for a batch
@@ -162,7 +202,7 @@ def check_backend(backend: str, parts: Set[str], dropout_p: float = 0.0, option:
     """
     require_one_of(BACKENDS, **{option: backend})
     lacking = sorted(parts - _TAKES.get(backend, parts))
-    lacking += ["dropout"] * (backend in ("flex", "banded") and dropout_p > 0)
+    lacking += ["dropout"] * (backend in ("flex", "banded", "columns", "triton") and dropout_p > 0)
     if lacking:
         raise SettingError(option, backend, f"can't compute {', '.join(lacking)}; valid: auto, reference, blockwise")
 

@@ -111,7 +111,8 @@ def parts_of(terms: RelativeTerms | None, **more: object) -> set[str]:
     """Return the names of the tables that are given, and of `more` that isn't None.
 
     "many rows" is one of them where each query would have thousands of products with keys or queries by distance,
-    "far rows" where tables tell apart more than the distances from 0 to `NEAR` at most.
+    "far rows" where tables tell apart more than the distances from 0 to `NEAR` at most, "bias that isn't linear" where
+    there is one.
     """
     given = {name for name, part in more.items() if part is not None}
     if terms is None:
@@ -121,7 +122,16 @@ def parts_of(terms: RelativeTerms | None, **more: object) -> set[str]:
         return given | tables
     many = bool(tables & {"keys", "queries"}) and terms.highest - terms.lowest >= _MANY_ROWS
     far = bool(tables) and not terms.lowest <= 0 < terms.highest <= NEAR
-    return given | tables | {name for name, does in {"many rows": many, "far rows": far}.items() if does}
+    curved = terms.bias is not None and not terms.linear
+    named = {"many rows": many, "far rows": far, "bias that isn't linear": curved}
+    return given | tables | {name for name, does in named.items() if does}
+
+
+def for_queries(q: Tensor, *of_keys: Tensor) -> list[Tensor]:
+    """Repeat keys and values (B, Hkv, Tk, Dh) for the heads of q (B, H, Tq, Dh), (B, H, Tk, Dh): H / Hkv of these, one
+    after the other, have the same ones."""
+    heads = q.shape[1]
+    return [x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1) for x in of_keys]
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[None]:

@@ -13,7 +13,14 @@ from torch import Tensor
 
 from poslab.attention.dispatch import attend
 from poslab.attention.position_ids import PositionIds
-from poslab.attention.reference import AttentionSpec, Pairwise, attention_weights, pair_scores, without_autocast
+from poslab.attention.reference import (
+    AttentionSpec,
+    Pairwise,
+    attention_weights,
+    for_queries,
+    pair_scores,
+    without_autocast,
+)
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
 from poslab.positions.sizes import check_sizes
@@ -70,7 +77,7 @@ class SchemeLayer:
                 raise SettingError("x", None, f"{type(scheme).__name__} {problem}")
             with without_autocast(x.device):
                 state = scheme.token_state(self.tables, self.layer, _wide(x))
-        of_queries = None if state is None else state[:, :, -q.shape[-2] :]
+        of_queries = None if state is None else state[:, :, state.shape[2] - q.shape[-2] :]
         query, key = (partial(hook, self.tables, self.layer) for hook in (scheme.query, scheme.key))
         q = self.position_ids.map(query, q, **scheme.further("query", of_queries))
         more = scheme.further("key", state)
@@ -101,7 +108,6 @@ class SchemeLayer:
             if carries or not torch.compiler.is_compiling():
                 return self._attend_apart(keys, q, k, v, token_state, **settings)
             settings["documents"] = keys.documents
-        k, v = for_queries(q, k, v)
         settings["offset"] = k.shape[-2] - q.shape[-2]
         q = self._scaled(q, k.shape[-2], **settings)
         settings |= self._key_bias_and_pairwise(q, k, token_state, key_position_ids)
@@ -192,9 +198,10 @@ class SchemeLayer:
         return {"key_bias": key_bias, "pairwise": pairwise}
 
     def _prepared(self, k: Tensor, token_state: Tensor | None) -> Tensor | None:
-        """Return what the hook `prepare` makes of k (B, H, Tk, Dh) and token_state (B, H, Tk, E)."""
+        """Return what the hook `prepare` makes of k (B, Hkv, Tk, Dh) and token_state (B, H, Tk, E)."""
         if token_state is None:
             return None
+        (k,) = for_queries(token_state, k)
         with without_autocast(k.device):
             return self.scheme.prepare(self.tables, self.layer, _wide(k), token_state)
 
@@ -248,13 +255,6 @@ def scheme_attention(
     scheme_layer = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), position_ids)
     q, k, token_state = scheme_layer.apply_hooks(q, k, x)
     return scheme_layer.attend(q, k, v, token_state, dropout_p=dropout_p, backend=backend)
-
-
-def for_queries(q: Tensor, *of_keys: Tensor) -> list[Tensor]:
-    """Repeat keys and values (B, Hkv, Tk, Dh) for the heads of q (B, H, Tq, Dh), (B, H, Tk, Dh): H / Hkv of these, one
-    after the other, have the same ones."""
-    heads = q.shape[1]
-    return [x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1) for x in of_keys]
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """Command `compare`: a table of results, from run folders or a file, its comparison, and the report."""
 
+import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -63,10 +65,12 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
         results.left_out,
     )
     page = report.write(results.folder, results.table)
-    results.write_means(found)
+    means = results.write_means(found)
     for note in (note for section in sections for note in (*section.comparison.notes, *section.notes)):
         print(f"note: {note}", file=sys.stderr)
-    print(f"\nreport  {page} (also report.md, results.csv)")
+    print(f"\nreport  {page} (also report.md, results.csv, by_length.csv)")
+    if means is not None:
+        print(f"means   {shlex.join(['tensorboard', '--logdir', os.path.relpath(means)])}")
     return results.folder
 
 

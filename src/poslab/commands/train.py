@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -21,6 +22,7 @@ from yaml import YAMLError
 from poslab.config.command_line import as_called
 from poslab.config.files import CONFIGS
 from poslab.config.help import every_day_text, options_text, settings_text
+from poslab.config.nodes import given_settings
 from poslab.config.overrides import (
     config_groups,
     explain,
@@ -30,7 +32,7 @@ from poslab.config.overrides import (
     scheme_name,
     unquoted,
 )
-from poslab.errors import SettingError, UserError
+from poslab.errors import SettingError, UserError, as_typed
 from poslab.processes import quiet_other_processes
 from poslab.runs.folder import run_at
 
@@ -61,6 +63,12 @@ def run_train(typed: list[str]) -> None:
         if composed is None:  # a sweep is over, or what was asked for is shown
             return
         config, running = composed
+        swept = _swept_settings(running, settings)
+        if swept and "--example" not in typed and config.resume is None:
+            one_run = " ".join(f"{name}=VALUE" for name in swept)
+            print(f"a sweep, as by -m; {one_run} chooses one of its runs", flush=True)
+            _by_hydra([*flags, "--multirun"], settings)
+            return
         if "--example" in typed:
             print(_checked(config, running, roots).data.example())
             return
@@ -93,6 +101,24 @@ def _by_hydra(flags: Sequence[str], settings: Sequence[str]) -> tuple[DictConfig
     finally:
         sys.argv = typed
     return composed[0] if composed else None
+
+
+def _swept_settings(running: DictConfig, overrides: list[str]) -> list[str]:
+    """Return the settings to which a yaml, such as an experiment's, gives several values, but those that the command
+    line gives.
+
+    running: Hydra's own part of the configuration.
+    """
+    sweeper: Any = OmegaConf.to_container(running.sweeper, resolve=False)
+    params, grids = sweeper.get("params") or {}, sweeper.get("grids") or [{}]
+    given, parser = given_settings(overrides), OverridesParser.create()
+    swept = []
+    for name in dict.fromkeys([*params, *(name for grid in grids for name in grid)]):
+        values = {as_typed(grid.get(name, params.get(name))) for grid in grids}
+        several = any(parser.parse_override(f"{name}={value}").is_sweep_override() for value in values)
+        if name not in given and (several or len(values) > 1):
+            swept.append(name)
+    return swept
 
 
 def _checked(config: DictConfig, running: Any, roots: list[Path]) -> "TrainConfig":

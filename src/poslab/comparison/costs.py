@@ -6,21 +6,23 @@ from statistics import median
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from seedstats.comparison import Comparison
-from seedstats.figures import Styles, add_legend
+from seedstats.figures import Styles, legend, name_points, need_legend
 from seedstats.groups import Group
 from seedstats.page import blocks
+from seedstats.page.looks import SOFT, new_panel, printable, styled
 
 SPEED = "tokens_per_s"
 _FEW_PARAMETERS = 100  # up to which their axis is linear, so that it has a zero
 _UNEVEN = 1.2  # the speed of a scheme's fastest seed over that of its slowest
 _CAPTION = (
-    "Means over seeds with 95 % intervals. Left, over the speed of training: the median seed, with a line from the "
-    "slowest to the fastest. Right, over the parameters that the scheme adds. Schemes on a grey line (the Pareto "
-    "front) are beaten by no other in both at once; there is none where speeds overlap."
+    "Means over seeds with 95 % intervals, by the speed of training (the median seed, with a line from the slowest to "
+    "the fastest), and by the parameters that the scheme adds. Schemes on a grey line (the Pareto front) are beaten by "
+    "no other in both at once; there is none where speeds overlap."
 )
 
 
@@ -50,38 +52,60 @@ def _range(group: Group) -> tuple[float, float]:
     return min(speeds), max(speeds)
 
 
+@styled()
 def cost_figure(one: Comparison, styles: Styles) -> blocks.Figure | None:
     """Draw each group's mean over its speed and over the scheme's parameters; None unless two groups know both."""
     groups = [group for group in one.groups if group.of(SPEED) and group.of("params_scheme")]
     if len(groups) < 2:
         return None
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    speed, parameters = figure.subplots(1, 2, sharey=True)
-    speed.xaxis.set_major_locator(MaxNLocator(5))
-    speed.xaxis.set_major_formatter("{x:,.0f}")
-    speed.set(xlabel="training speed, tokens/s", ylabel=one.metric.label)
-    parameters.set_xscale("symlog", linthresh=_FEW_PARAMETERS)
-    parameters.xaxis.set_major_formatter("{x:,.0f}")
-    parameters.set_xlabel("parameters of the scheme")
-    for axes, name in ((speed, SPEED), (parameters, "params_scheme")):
-        points = [(median(group.of(name).values()), group.estimate.mean) for group in groups]
-        for (cost, mean), group in zip(points, groups, strict=True):
-            look = {key: styles[group.label][key] for key in ("marker", "color", "label")}
-            axes.plot(cost, mean, linestyle="", **look)
-            if group.estimate.interval:
-                axes.vlines(cost, *group.estimate.interval, color=look["color"], alpha=0.35)
-        faster = -1 if name == SPEED else 1
-        if name != SPEED or all(slower[1] < faster[0] for slower, faster in pairwise(sorted(map(_range, groups)))):
-            best = front([(faster * cost, one.metric.sign * mean) for cost, mean in points])
-            line = zip(*(points[n] for n in best), strict=True)
-            step = "steps-pre" if name == SPEED else "steps-post"
-            axes.plot(*line, color="#555555", linewidth=1, drawstyle=step, zorder=0)
-        axes.grid(alpha=0.3)
+    speed, axes = _panel(one, groups, SPEED, styles)
+    axes.set_xlabel("training speed, tokens/s")
+    axes.xaxis.set_major_locator(MaxNLocator(5))
     for group in groups:
-        speed.hlines(group.estimate.mean, *_range(group), color=styles[group.label]["color"], alpha=0.35)
-    parameters.set_xlim(left=-_FEW_PARAMETERS / 4)
-    add_legend(figure, [styles[group.label]["label"] for group in groups])
-    return blocks.Figure("costs", "What it costs", _CAPTION, figure)
+        axes.hlines(group.estimate.mean, *_range(group), color=styles[group.label]["color"], alpha=0.35)
+    ranges = sorted(map(_range, groups))
+    if all(slower[1] < faster[0] for slower, faster in pairwise(ranges)):
+        _draw_front(axes, one, groups, SPEED)
+    parameters, axes = _panel(one, groups, "params_scheme", styles)
+    axes.set_xlabel("parameters of the scheme")
+    axes.set_xscale("symlog", linthresh=_FEW_PARAMETERS)
+    _draw_front(axes, one, groups, "params_scheme")
+    most = max(median(group.of("params_scheme").values()) for group in groups)
+    axes.set_xlim(-_FEW_PARAMETERS / 8, 2 * max(most, _FEW_PARAMETERS))
+    powers = [10**n for n in range(2, 12) if 10**n <= 2 * most]
+    axes.set_xticks([0, *powers[:: 1 + len(powers) // 5]])
+    axes.xaxis.set_minor_locator(NullLocator())
+    panels = [speed, parameters]
+    for panel in panels:
+        panel.axes[0].xaxis.set_major_formatter("{x:,.0f}")
+    if need_legend(styles):
+        panels.append(legend({group.label: styles[group.label] for group in groups}))
+    return blocks.Figure("costs", "What it costs", _CAPTION, panels)
+
+
+def _panel(one: Comparison, groups: Sequence[Group], cost: str, styles: Styles) -> tuple[Figure, Axes]:
+    """Return a panel of the groups' means over a cost, and its axes."""
+    figure, axes = new_panel(4.6, 3.4)
+    for group in groups:
+        look = {key: styles[group.label][key] for key in ("marker", "color", "label")}
+        x = median(group.of(cost).values())
+        axes.plot(x, group.estimate.mean, linestyle="", **look)
+        if group.estimate.interval:
+            axes.vlines(x, *group.estimate.interval, color=look["color"], alpha=0.35)
+    points = {group.label: (median(group.of(cost).values()), group.estimate.mean) for group in groups}
+    name_points(axes, points, styles)
+    axes.set_ylabel(printable(one.metric.label))
+    return figure, axes
+
+
+def _draw_front(axes: Axes, one: Comparison, groups: Sequence[Group], cost: str) -> None:
+    """Draw the groups that no other beats in both the metric and a cost: a high speed is a low cost."""
+    points = [(median(group.of(cost).values()), group.estimate.mean) for group in groups]
+    sign = -1 if cost == SPEED else 1
+    best = front([(sign * x, one.metric.sign * mean) for x, mean in points])
+    line = zip(*(points[n] for n in best), strict=True)
+    step = "steps-pre" if cost == SPEED else "steps-post"
+    axes.plot(*line, color=SOFT[0], linewidth=1, drawstyle=step, zorder=0)
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[int]:

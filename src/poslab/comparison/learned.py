@@ -7,13 +7,14 @@ from torch import Tensor
 
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_task, own_text
-from poslab.evaluation.pictures import LEGIBLE, attention_figure, attention_maps, draw
+from poslab.evaluation.pictures import LEGIBLE, attention_maps, attention_panels, draw_panels, needs_rows
 from poslab.evaluation.task_metrics import legible_example
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
 from poslab.runs.load import Run
 from seedstats.comparison import Comparison
 from seedstats.groups import Group
 from seedstats.page.blocks import Figure
+from seedstats.page.looks import looks_of
 
 
 def model_panels(
@@ -23,6 +24,8 @@ def model_panels(
 
     sentence: the text whose attention is drawn; None: the beginning of the validation text, or an example of the task.
     """
+    looks = looks_of(group.label for group in comparison.groups)
+    colours = {label: str(look["color"]) for label, look in looks.items()}
     learned: list[Figure] = []
     notes, words = list[str](), list[str]()
     maps: dict[str, Tensor] = {}
@@ -33,7 +36,7 @@ def model_panels(
         except UserError as error:
             notes.append(f"{group.label} has no pictures of what it learned: {error}")
             continue
-        learned += _learned(group.label, run, checkpoint)
+        learned += _learned(group.label, run, checkpoint, colours[group.label])
         try:
             tokens, positions = _read(run, checkpoint, sentence, allow_code)
             group_words = [checkpoint.vocabulary.decode([token]) for token in tokens.tolist()]
@@ -43,11 +46,13 @@ def model_panels(
             maps[group.label] = attention_maps(checkpoint.model, tokens, positions)
         except UserError as error:
             notes.append(f"{group.label} has no picture of its attention: {error}")
-    of_runs = f"in the runs of the median {comparison.metric.name}"
-    caption = f"Mean over layers and heads, {of_runs}. Each row is a token looking back."
     if maps:
-        picture = attention_figure(maps, words)
-        learned.insert(0, Figure("attention", "Attention on the same words", caption, picture))
+        panels, darkest = attention_panels(maps, words, colours)
+        caption = (
+            f"Mean over layers and heads, in the runs of the median {comparison.metric.name}. Each row is a token "
+            f"looking back. From no colour at 0 to the darkest at {darkest:.2f}, on a root scale."
+        )
+        learned.insert(0, Figure("attention", "Attention on the same words", caption, panels))
     return learned, notes
 
 
@@ -56,15 +61,20 @@ def median_run(group: Group, runs: Sequence[Run]) -> Run:
     return sorted(runs, key=lambda run: (group.values[run.seed], run.best_loss))[(len(runs) - 1) // 2]
 
 
-def _learned(label: str, run: Run, checkpoint: Checkpoint) -> list[Figure]:
+def _learned(label: str, run: Run, checkpoint: Checkpoint, colour: str) -> list[Figure]:
     with torch.no_grad():
         pictures = checkpoint.model.pictures()
-    panels = []
+    as_rows = needs_rows(pictures.values())
+    figures = []
     for name, picture in pictures.items():
         title = f"{picture.title}: {label}"
-        caption = f"{label}, seed {run.seed}. {picture.caption}".rstrip()
-        panels.append(Figure(f"learned_{label}_{name}", title, caption, draw(picture), small=True))
-    return panels
+        drawn = draw_panels(picture, colour, as_rows)
+        axes = f" Across: {picture.x_label}, up: {picture.y_label}." if len(drawn) > 1 else ""
+        for head, panel in drawn.items():
+            panel.axes[0].set_title(head, fontsize="small", loc="left")
+        caption = f"{picture.title} of {label}, seed {run.seed}.{axes} {picture.caption}".rstrip()
+        figures.append(Figure(f"learned_{label}_{name}", title, caption, [*drawn.values()], small=True))
+    return figures
 
 
 def _read(run: Run, checkpoint: Checkpoint, sentence: str | None, allow_code: bool) -> tuple[Tensor, Tensor | None]:

@@ -1,32 +1,41 @@
-"""Figures of losses over steps, positions and lengths, with the captions that say how to read them."""
+"""Figures of losses over steps, positions and lengths, with the captions that say how to read them.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+Each begins with the means of all schemes in one panel, without bands, which would hide each other. Panels of their own
+then show how each scheme differs from the baseline, with its interval.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from poslab.comparison.costs import cost_figure
-from poslab.comparison.curves import Curve, over_seeds
+from poslab.comparison.curves import Curve, Points, over_seeds
 from poslab.config.fields import MOST_TOKENS
 from poslab.runs.evaluation import STRETCH, Evaluation
 from seedstats import figures
 from seedstats.comparison import Comparison
 from seedstats.figures import Styles
 from seedstats.page import blocks
-from seedstats.page.looks import wrapped
+from seedstats.page.looks import INK, new_panel, printable, styled, wrapped
 from seedstats.statistics.intervals import estimate
 
 Lines = Mapping[str, pd.DataFrame]  # by label, as `over_seeds` returns them
-Evaluations = Mapping[str, Sequence[Evaluation]]  # by label, one for each run
+Curves = Mapping[str, Mapping[int, Curve]]  # by label and seed
+Evaluations = Mapping[str, Mapping[int, Evaluation]]
 
 _LENGTH = "length of the window (log scale)"
-_MOST_BANDS = 6  # groups whose bands can still be told apart
+_MOST_DIFFERENCES = 12  # groups that have a panel each
 
-_CURVES = (
-    "Means over seeds, and right less those of the baseline. Bands, where schemes are few, are one standard deviation."
+_DIFFERENCES = (
+    " Small panels: the loss of each scheme minus that of {baseline}, paired by seed, with the 95 % interval of each "
+    "point alone. Below 0 is better."
 )
+_CURVES = "Means over seeds."
 _BY_POSITION = (
     "Mean loss at each position of a window of the training length: how much more context helps. A short text has "
     "few such windows; peaks that all schemes share come from the text. "
@@ -35,161 +44,245 @@ _BY_POSITION = (
 )
 _BY_LENGTH = (
     f"The same tokens at every length: all, or of a text of more than {MOST_TOKENS:,} tokens about so many, in "
-    f"stretches of {STRETCH:,} spread evenly over it. Left, windows are contiguous, so short ones suffer from their "
-    "starts; right, windows slide by half their length and only what is new counts. A scheme that ends at the training "
-    "length knows no positions beyond."
+    f"stretches of {STRETCH:,} spread evenly over it. Where windows follow each other, short ones suffer from their "
+    "starts; sliding windows move by half their length, and only what is new counts. A scheme that ends at the "
+    "training length knows no positions beyond. Differences are those of sliding windows."
 )
 _LAST = (
     "The same tokens at every length, the last ones of windows that end at the same positions: only the context "
-    "before them grows. Means over seeds, with 95 % intervals. Right, by how much the loss is lower than at the "
-    "training length: above zero, a scheme uses context that it was not trained to; below, that breaks it."
+    "before them grows. Means over seeds, with the 95 % interval of each alone. The gain is by how much the loss is "
+    "lower than at the training length: above zero, a scheme uses context that it was not trained to; below, that "
+    "breaks it."
 )
 
 
 def loss_panels(
-    comparison: Comparison, evaluations: Evaluations, by_seed: Mapping[str, Mapping[int, Curve]], unit: str
+    comparison: Comparison, evaluations: Evaluations, curves: Curves, unit: str
 ) -> tuple[list[blocks.Figure], list[str]]:
-    """Return (panels of costs, and of losses by step, position and length, labels of groups without a curve).
+    """Return (figures of costs, and of losses by step, position and length, notes on what has no curve).
 
-    evaluations: of groups that have them, by label. by_seed: the curves of all runs, by label and seed. unit: of them.
+    evaluations: of groups that have them. unit: of the curves.
     """
     baseline = comparison.baseline
     styles = figures.styles_of((group.label for group in comparison.groups), baseline)
     costs = cost_figure(comparison, styles)
-    panels = [costs] if costs else []
-    curves = {label: [curve for curve in of.values() if curve.validation] for label, of in by_seed.items()}
-    if any(curves.values()):
-        figure = curves_figure(curves, styles, baseline, unit, comparison.references)
-        panels.append(blocks.Figure("curves", "Loss curves", _CURVES, figure))
+    drawn = [costs] if costs else []
+    notes = []
+    with_curve = {
+        label: {seed: curve for seed, curve in by_seed.items() if curve.validation} for label, by_seed in curves.items()
+    }
+    if _has_course(with_curve):
+        drawn.append(curves_figure(with_curve, styles, baseline, unit, comparison.references))
+    elif any(with_curve.values()):
+        notes.append("no loss curves, as the runs have one validation each")
     if evaluations:
-        figure = by_position_figure(evaluations, styles, baseline)
-        panels.append(blocks.Figure("by_position", "Loss by position", _BY_POSITION, figure))
-        figure = by_length_figure(evaluations, styles)
-        panels.append(blocks.Figure("by_length", "Loss by length", _BY_LENGTH, figure))
-    if any(evaluation.last_losses for of_seeds in evaluations.values() for evaluation in of_seeds):
-        figure = last_figure(evaluations, styles)
-        panels.append(blocks.Figure("last", "Does more context help?", _LAST, figure))
+        drawn.append(by_position_figure(evaluations, styles, baseline))
+        drawn.append(by_length_figure(evaluations, styles, baseline))
+    if any(evaluation.last_losses for by_seed in evaluations.values() for evaluation in by_seed.values()):
+        drawn.append(last_figure(evaluations, styles))
     empty = [
-        f"{label} seed {seed}" for label, of in by_seed.items() for seed, curve in of.items() if not curve.validation
+        f"{label} seed {seed}"
+        for label, by_seed in curves.items()
+        for seed, curve in by_seed.items()
+        if not curve.validation
     ]
-    listed = ", ".join(empty[:5]) + (f" and {len(empty) - 5:,} more" if len(empty) > 5 else "")
-    return panels, [f"no loss curve of {listed}"] if empty else []
+    notes += [f"no loss curve of {', '.join(empty)}"] if empty else []
+    return drawn, notes
 
 
+def _has_course(curves: Curves) -> bool:
+    """Return whether a run has more than one validation."""
+    return any(len(curve.validation) > 1 for by_seed in curves.values() for curve in by_seed.values())
+
+
+@styled()
 def curves_figure(
-    curves: Mapping[str, Sequence[Curve]],
+    curves: Curves,
     styles: Styles,
     baseline: str,
     unit: str = "nats per token",
     references: Mapping[str, float] | None = None,
-) -> Figure:
-    """Draw validation and training loss over steps: mean over seeds, with a band of one standard deviation.
+) -> blocks.Figure:
+    """Draw validation and training loss over steps. references: losses of models without training by name, drawn if
+    within the axes."""
+    validation = _lines({label: _points(by_seed, lambda curve: curve.validation) for label, by_seed in curves.items()})
+    training = _lines({label: _points(by_seed, lambda curve: curve.train) for label, by_seed in curves.items()})
+    panels = []
+    for title, lines in (("Validation loss", validation), ("Training loss", training)):
+        panel = _overview(title, lines, styles, "step", unit)
+        figures.draw_references(panel.axes[0], references or {})
+        panels.append(panel)
+    differences = _differences(validation, styles, baseline, "step")
+    return _figure("curves", "Loss curves", _CURVES, panels, differences, styles, baseline)
 
-    references: losses of models without training by name, drawn if within the axes.
-    """
-    validation = {label: over_seeds([curve.validation for curve in of_seeds]) for label, of_seeds in curves.items()}
-    training = {label: over_seeds([curve.train for curve in of_seeds]) for label, of_seeds in curves.items()}
-    panels = {"Validation loss": validation, "Training loss": training} | _difference(baseline, validation)
-    figure = _drawn(panels, styles, "step", unit=unit)
-    for axes in figure.axes[:2]:
-        figures.draw_references(axes, references or {})
-    return figure
 
-
-def by_position_figure(evaluations: Evaluations, styles: Styles, baseline: str) -> Figure:
+@styled()
+def by_position_figure(evaluations: Evaluations, styles: Styles, baseline: str) -> blocks.Figure:
     """Draw loss by position in a window of the training length, in widening bins."""
     lines = {}
-    for label, of_seeds in evaluations.items():
-        results = [(e.context_length, result) for e in of_seeds for result in e.lengths]
-        by_seed = [r.by_position for trained, r in results if r.length == trained and r.by_position]
-        length = min(map(len, by_seed), default=0)
+    for label, by_seed in evaluations.items():
+        losses = {
+            seed: result.by_position
+            for seed, evaluation in by_seed.items()
+            for result in evaluation.lengths
+            if result.length == evaluation.context_length and result.by_position
+        }
+        length = min(map(len, losses.values()), default=0)
         edges = np.unique(np.geomspace(1, length + 1, 14).astype(int)) - 1  # 0, 1, 2, 4, ... length
         middles = (edges[:-1] + edges[1:] + 1) / 2
-        binned = [np.add.reduceat(losses[:length], edges[:-1]) / np.diff(edges) for losses in by_seed]
-        lines[label] = over_seeds([list(zip(middles, losses, strict=True)) for losses in binned])
-    panels = {"Loss": lines} | _difference(baseline, lines)
-    return _drawn(panels, styles, "tokens seen in the window (log scale)", log=True)
+        binned = {seed: np.add.reduceat(of[:length], edges[:-1]) / np.diff(edges) for seed, of in losses.items()}
+        lines[label] = {seed: list(zip(middles, of, strict=True)) for seed, of in binned.items()}
+    x_label, means = "tokens seen in the window (log scale)", _lines(lines)
+    panels = [_overview("Loss", means, styles, x_label, log=True)]
+    differences = _differences(means, styles, baseline, "tokens seen", log=True)
+    return _figure("by_position", "Loss by position", _BY_POSITION, panels, differences, styles, baseline)
 
 
-def by_length_figure(evaluations: Evaluations, styles: Styles) -> Figure:
+@styled()
+def by_length_figure(evaluations: Evaluations, styles: Styles, baseline: str) -> blocks.Figure:
     """Draw loss by window length, with the training length marked."""
-    panels = {
-        "Windows that follow each other": _lines_of(evaluations, lambda e: ((r.length, r.loss) for r in e.lengths)),
-        "Sliding windows": _lines_of(evaluations, lambda e: ((r.length, r.sliding_loss) for r in e.lengths)),
-    }
-    return _drawn(panels, styles, _LENGTH, log=True, marks=_trained(evaluations))
+    contiguous = _of_lengths(evaluations, lambda e: ((r.length, r.loss) for r in e.lengths))
+    sliding = _of_lengths(evaluations, lambda e: ((r.length, r.sliding_loss) for r in e.lengths))
+    marks = _trained(evaluations)
+    panels = [
+        _overview("Windows that follow each other", contiguous, styles, _LENGTH, log=True, marks=marks),
+        _overview("Sliding windows", sliding, styles, _LENGTH, log=True, marks=marks),
+    ]
+    differences = _differences(sliding, styles, baseline, "length", log=True)
+    return _figure("by_length", "Loss by length", _BY_LENGTH, panels, differences, styles, baseline)
 
 
-def last_figure(evaluations: Evaluations, styles: Styles) -> Figure:
+@styled()
+def last_figure(evaluations: Evaluations, styles: Styles) -> blocks.Figure:
     """Draw the last loss by window length, and its gain beyond the training length."""
-    panels = {
-        "Loss of the last tokens": _lines_of(evaluations, lambda e: e.last_losses.items()),
-        "Gain from more context than in training": _lines_of(evaluations, lambda e: e.context_gains.items()),
-    }
-    return _drawn(panels, styles, _LENGTH, log=True, marks=_trained(evaluations), intervals=True)
+    losses = _of_lengths(evaluations, lambda e: e.last_losses.items())
+    gains = _of_lengths(evaluations, lambda e: e.context_gains.items())
+    marks = _trained(evaluations)
+    gained = "Gain from more context than in training"
+    panels = [
+        _overview("Loss of the last tokens", losses, styles, _LENGTH, log=True, marks=marks, intervals=True),
+        _overview(gained, gains, styles, _LENGTH, log=True, intervals=True),
+    ]
+    return _figure("last", "Does more context help?", _LAST, panels, [], styles, "")
 
 
-def _lines_of(evaluations: Evaluations, of: Callable[[Evaluation], Iterable[tuple[float, float | None]]]) -> Lines:
-    return {
-        label: over_seeds([[(x, loss) for x, loss in of(e) if loss is not None] for e in of_seeds])
-        for label, of_seeds in evaluations.items()
-    }
+def _figure(
+    name: str,
+    title: str,
+    caption: str,
+    panels: list[Figure],
+    differences: list[Figure],
+    styles: Styles,
+    baseline: str,
+) -> blocks.Figure:
+    if differences:
+        caption += _DIFFERENCES.format(baseline=baseline)
+    if figures.need_legend(styles):
+        panels = [*panels, figures.legend(styles)]
+    return blocks.Figure(name, title, caption, [*panels, *differences])
+
+
+def _points(by_seed: Mapping[int, Curve], of: Callable[[Curve], Points]) -> dict[int, Points]:
+    return {seed: of(curve) for seed, curve in by_seed.items()}
+
+
+def _lines(points: Mapping[str, Mapping[int, Points]]) -> Lines:
+    return {label: over_seeds(by_seed) for label, by_seed in points.items()}
+
+
+def _of_lengths(evaluations: Evaluations, of: Callable[[Evaluation], Iterable[tuple[float, float | None]]]) -> Lines:
+    return _lines(
+        {
+            label: {seed: [(x, loss) for x, loss in of(e) if loss is not None] for seed, e in by_seed.items()}
+            for label, by_seed in evaluations.items()
+        }
+    )
 
 
 def _trained(evaluations: Evaluations) -> dict[str, int]:
     """Return the training lengths, by the text of their mark."""
-    lengths = sorted({e.context_length for of_seeds in evaluations.values() for e in of_seeds})
+    lengths = sorted({e.context_length for by_seed in evaluations.values() for e in by_seed.values()})
     return {f"trained to {length:,}": length for length in lengths}
 
 
-def _difference(baseline: str, lines: Lines) -> dict[str, Lines]:
-    """Return a panel of the same lines, as means over seeds, less those of the baseline; none if it is alone or
-    missing."""
-    means = {label: losses.mean(axis=1, skipna=False) for label, losses in lines.items() if not losses.empty}
-    if len(means) < 2 or baseline not in means:
-        return {}
-    both = {label: means[baseline].index.intersection(mean.index) for label, mean in means.items()}
-    differences = {label: (mean - means[baseline])[both[label]].to_frame() for label, mean in means.items()}
-    return {f"Difference from {wrapped(baseline)}": differences}
-
-
-def _drawn(
-    panels: Mapping[str, Lines],
+def _overview(
+    title: str,
+    lines: Lines,
     styles: Styles,
     x_label: str,
+    unit: str = "nats per token",
     *,
     log: bool = False,
     marks: Mapping[str, int] | None = None,
-    unit: str = "nats per token",
     intervals: bool = False,
 ) -> Figure:
-    """Draw lines as means over seeds, in panels side by side, with bands of one standard deviation if they are few.
+    """Draw the means over seeds of all groups; losses that are not finite leave a gap.
 
-    Losses that are not finite leave a gap. marks: dotted vertical lines by name. intervals: whether each mean has its
-    95 % interval, and no band.
+    marks: dotted vertical lines by name. intervals: whether each mean has its 95 % interval.
     """
-    names = [*(styles[label]["label"] for label in next(iter(panels.values()))), *(marks or ())]
-    figure, grid = figures.panel_grid(len(panels), len(panels), (4, 3.8), names)
-    for axes, (title, lines) in zip(grid, panels.items(), strict=True):
-        for label, losses in lines.items():
-            if losses.empty:
-                continue
-            mean, colour = losses.mean(axis=1, skipna=False), styles[label]["color"]
-            axes.plot(mean.index, mean, markersize=4, markevery=max(1, len(mean) // 20), **styles[label])
-            if intervals:
-                for x, of_seeds in losses.dropna().iterrows():
-                    if ends := estimate(of_seeds).interval:
-                        axes.vlines(x, *ends, color=colour)
-            elif len(styles) <= _MOST_BANDS and losses.shape[1] > 1:
-                sd = losses.std(axis=1, skipna=False)
-                axes.fill_between(mean.index, mean - sd, mean + sd, color=colour, alpha=0.15, linewidth=0)
-        for name, x in (marks or {}).items():
-            axes.axvline(x, label=name, **figures.DOTTED)
-        axes.set(title=title, xlabel=x_label, ylabel=unit)
-        if log:  # ticks at 1, 2, 4, ..., rather than at powers of 2
-            axes.set_xscale("log", base=2)
-            axes.xaxis.set_major_formatter("{x:,.0f}")
-            axes.xaxis.set_minor_locator(NullLocator())
-        axes.grid(alpha=0.3)
-    figures.add_legend(figure)
+    figure, axes = new_panel(4.6, 3.3)
+    for label, losses in lines.items():
+        if losses.empty:
+            continue
+        mean = losses.mean(axis=1, skipna=False)
+        axes.plot(mean.index, mean, markersize=4, markevery=max(1, len(mean) // 20), **styles[label])
+        if intervals:
+            for x, of_seeds in losses.dropna().iterrows():
+                if ends := estimate(of_seeds).interval:
+                    axes.vlines(x, *ends, color=styles[label]["color"])
+    for name, x in (marks or {}).items():
+        axes.axvline(x, label=name, **figures.DOTTED)
+        axes.text(x, 1.0, name, transform=axes.get_xaxis_transform(), size="small", ha="center", va="bottom")
+    axes.set_title(title, pad=18 if marks else None)
+    axes.set(xlabel=x_label, ylabel=printable(unit))
+    _steps(axes, [x for losses in lines.values() for x in losses.index], log)
+    figures.name_lines(axes, styles)
     return figure
+
+
+def _differences(lines: Lines, styles: Styles, baseline: str, x_label: str, *, log: bool = False) -> list[Figure]:
+    """Draw how each group differs from the baseline, paired by seed, in a panel each, on one scale; none if the
+    baseline is alone or has no line."""
+    base = lines.get(baseline, pd.DataFrame())
+    paired = {label: (losses - base).dropna(axis=1, how="all") for label, losses in lines.items() if label != baseline}
+    known = {label: of for label, of in paired.items() if not of.dropna().empty}
+    shown = {label: known[label].dropna() for label in list(known)[:_MOST_DIFFERENCES]}
+    if base.empty or not shown:
+        return []
+    panels = []
+    ends = [0.0]
+    # An interval from two seeds may be a dozen times as wide as the differences, which it must not flatten.
+    most = 4 * max(float(of.mean(axis=1).abs().max()) for of in shown.values())
+    for label, differences in shown.items():
+        figure, axes = new_panel(2.3, 1.9)
+        mean, colour = differences.mean(axis=1), styles[label]["color"]
+        axes.axhline(0, color=INK[0], linewidth=0.8)
+        axes.plot(mean.index, mean, color=colour, linewidth=1.8, marker="o" if len(mean) == 1 else "", label=label)
+        intervals = [estimate(of_seeds).interval for _, of_seeds in differences.iterrows()]
+        low = np.array([interval.low if interval else np.nan for interval in intervals])
+        high = np.array([interval.high if interval else np.nan for interval in intervals])
+        axes.fill_between(mean.index, low, high, color=colour, alpha=0.2, linewidth=0)
+        finite = np.concatenate([mean, low[np.isfinite(low)], high[np.isfinite(high)]])
+        ends += [max(float(finite.min()), -most), min(float(finite.max()), most)]
+        axes.set_title(wrapped(label, 24), fontsize="small", color=colour)
+        axes.set_xlabel(x_label, fontsize="small")
+        _steps(axes, mean.index, log)
+        axes.yaxis.set_major_locator(MaxNLocator(4))
+        panels.append(figure)
+    space = 0.06 * (max(ends) - min(ends)) or 0.01
+    for panel in panels:
+        panel.axes[0].set_ylim(min(ends) - space, max(ends) + space)
+    return panels
+
+
+def _steps(axes: Axes, x: Iterable[float], log: bool) -> None:
+    """Give the x axis ticks that don't touch: on a log scale at the values, or of many at 1, 2, 4, ..."""
+    if not log:
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        return
+    axes.set_xscale("log", base=2)
+    values = sorted(set(x))
+    if 0 < len(values) <= 6 and all(2 * low <= high for low, high in pairwise(values)):
+        axes.set_xticks(values)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.xaxis.set_minor_locator(NullLocator())

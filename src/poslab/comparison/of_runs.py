@@ -30,6 +30,7 @@ from poslab.runs.load import LeftOut, Run, read_runs
 from poslab.runs.plan import PLAN, PlannedGroup, read_plan
 from poslab.runs.table import RunTable, run_table
 from seedstats.comparison import Comparison
+from seedstats.lengths import length_table
 from seedstats.page.blocks import Block
 from seedstats.page.terminal import clock
 from seedstats.section import Section
@@ -81,15 +82,21 @@ class RunResults(Results):
 
     def section(self, title: str, one: Comparison) -> Section:
         runs = self.of(one)
-        of_groups = {label: [self.evaluations.get(run.folder) for run in of] for label, of in runs.items()}
-        evaluations = {label: [e for e in of if e is not None] for label, of in of_groups.items() if None not in of}
+        measured = {label: {run.seed: self.evaluations.get(run.folder) for run in of} for label, of in runs.items()}
+        by_seed = {
+            label: {seed: evaluation for seed, evaluation in of.items() if evaluation is not None}
+            for label, of in measured.items()
+            if None not in of.values()
+        }
+        evaluations = {label: [*of.values()] for label, of in by_seed.items()}
         curves = self._curves(runs)
-        of_losses, without_curves = loss_panels(one, evaluations, curves, one.metric.unit if one.references else "nats")
+        of_losses, without_curves = loss_panels(one, by_seed, curves, one.metric.unit if one.references else "nats")
         asked = self.config.sentence, self.config.allow_code
         of_models, not_drawn = model_panels(one, runs, *asked) if self.config.measure else ([], [])
         task = task_runs(title, runs, _diverged(one))
         errors, without_answers = errors_of(task) if task else ([], [])
         memory = memory_table(evaluations)
+        of_lengths = length_table(one, "sliding loss", "Loss by length, sliding windows, nats")
         beyond = {label: _at_longest(of_seeds) for label, of_seeds in evaluations.items()}
         every = [run for of in runs.values() for run in of]
         unmeasured = [self.unmeasured[run.folder] for run in every if run.folder in self.unmeasured]
@@ -99,7 +106,7 @@ class RunResults(Results):
             base,
             about=f"{base.about} Training ended at length {trained}.".lstrip() if task else base.about,
             columns=base.columns if task or not beyond else {**base.columns, "loss of longer windows": beyond},
-            tables=[*base.tables, *([memory] if memory else []), *errors],
+            tables=[*base.tables, *filter(None, [of_lengths, memory]), *errors],
             figures=of_losses + of_models,
             gallery=f"In each scheme's run of the median {one.metric.name}.",
             notes=[*unmeasured, *without_curves, *not_drawn, *without_answers],
@@ -115,10 +122,15 @@ class RunResults(Results):
         panels = task_panels(tasks, next(iter(comparisons.values())).baseline)
         return [*(matrices(tasks) if len(tasks) > 1 else []), *panels]
 
-    def write_means(self, comparisons: Mapping[str, Comparison]) -> None:
-        for title, one in comparisons.items():
-            folder = self.folder / "tensorboard" / (Section(title, one).id if len(comparisons) > 1 else "")
-            write_means(folder, self._curves(self.of(one)))
+    def write_means(self, comparisons: Mapping[str, Comparison]) -> Path | None:
+        # Beside the folder of the runs, as within it TensorBoard would take them for runs.
+        above = self.folder.absolute().parent
+        folder = self.folder / "tensorboard" if self.config.out else above.with_name(f"{above.name}-means")
+        written = [
+            write_means(folder / (Section(title, one).id if len(comparisons) > 1 else ""), self._curves(self.of(one)))
+            for title, one in comparisons.items()
+        ]
+        return folder if any(written) else None
 
     def _curves(self, runs: Runs) -> dict[str, dict[int, Curve]]:
         return {label: {run.seed: read_curve(run.folder) for run in of} for label, of in runs.items()}

@@ -63,8 +63,9 @@ class Results:
         """Return what is about all kinds of data together."""
         return []
 
-    def write_means(self, comparisons: Mapping[str, Comparison]) -> None:
-        """Write mean curves for TensorBoard, if curves are known."""
+    def write_means(self, comparisons: Mapping[str, Comparison]) -> Path | None:
+        """Write mean curves for TensorBoard, and return their folder; None if no curves are known."""
+        return None
 
 
 def compared(results: Results, config: CompareConfig) -> dict[str, Comparison]:

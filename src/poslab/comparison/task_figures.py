@@ -10,14 +10,14 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from poslab.comparison.tasks import TaskRuns
 from poslab.metric import Metric
-from seedstats.figures import DOTTED, Styles, add_legend, panel_grid, styles_of
+from seedstats.figures import DOTTED, Styles, legend, name_lines, need_legend, styles_of
 from seedstats.page import blocks
-from seedstats.page.looks import wrapped
+from seedstats.page.looks import LINE, new_panel, printable, styled, wrapped
 
 _MOST_RANGES = 10  # schemes whose ranges can still be told apart
 _BESIDE = 6  # lengths of which the schemes' points stand side by side; of more, one above the other
 _WIDE = 16  # times the shortest length, from which on the axis is logarithmic
-_SHADE = "#EDEDED"
+_SHADE: dict[str, Any] = {"color": LINE[0], "alpha": 0.5, "linewidth": 0, "zorder": 0}
 
 _BY_LENGTH = (
     "Each point is the mean over all seeds{ranges}. Grey are the lengths of training, up to the longest of them, 1×. "
@@ -39,51 +39,44 @@ def task_panels(tasks: Sequence[TaskRuns], baseline: str) -> list[blocks.Figure]
     labels = {label for task in tasks for label in task.runs}
     styles = styles_of(labels, baseline if baseline in labels else None)
     ranges = _RANGES if len(labels) <= _MOST_RANGES else ""
-    panels: list[blocks.Figure] = []
+    figures: list[blocks.Figure] = []
     for metric in dict.fromkeys(measure.name for task in tasks for measure in task.measures):
-        figure = by_length_figure([task for task in tasks if task.lengths(metric)], metric, styles)
+        panels = by_length_panels([task for task in tasks if task.lengths(metric)], metric, styles)
         title = f"{metric[0].upper()}{metric[1:]} by length"
-        caption = _OF_OTHERS if panels else _BY_LENGTH.format(ranges=ranges)
-        panels.append(blocks.Figure(f"{metric}_by_length", title, caption, figure))
-    steps = blocks.Figure("steps", "Steps until the range is solved", _STEPS, steps_figure(tasks, styles))
-    return [*panels, steps]
+        caption = _OF_OTHERS if figures else _BY_LENGTH.format(ranges=ranges)
+        figures.append(blocks.Figure(f"{metric}_by_length", title, caption, panels))
+    steps = blocks.Figure("steps", "Steps until the range is solved", _STEPS, steps_panels(tasks, styles))
+    return [*figures, steps]
 
 
-def by_length_figure(tasks: Sequence[TaskRuns], metric: str, styles: Styles) -> Figure:
+@styled()
+def by_length_panels(tasks: Sequence[TaskRuns], metric: str, styles: Styles) -> list[Figure]:
     """Draw the metric by the length of the tests: means over all seeds, with lines from the worst seed to the best."""
-    names = [str(look["label"]) for label, look in styles.items() if any(label in task.runs for task in tasks)]
-    columns = _columns(tasks)
-    figure, panels = panel_grid(len(tasks), columns, (3.9, 3.5), [*names, "lengths of training", "chance"])
-    for number, (task, axes) in enumerate(zip(tasks, panels, strict=True)):
+    panels = []
+    for task in tasks:
+        figure, axes = new_panel(4.6, 3.4)
         measure = task.first.summary.measure(metric)
         _by_length(axes, task, measure, styles)
         shortest, longest = task.trained
         _title(axes, task, f"trained on lengths {shortest} to {longest}, ")
-        if number % columns == 0:
-            axes.set_ylabel(f"{metric}, {measure.unit}")
-        if number >= len(tasks) - columns:
-            axes.set_xlabel("length of the tests")
-    add_legend(figure, names)
-    return figure
+        axes.set(xlabel="length of the tests", ylabel=printable(f"{metric}, {measure.unit}"))
+        name_lines(axes, styles)
+        panels.append(figure)
+    return [*panels, legend(styles)] if need_legend(styles) else panels
 
 
-def steps_figure(tasks: Sequence[TaskRuns], styles: Styles) -> Figure:
+@styled()
+def steps_panels(tasks: Sequence[TaskRuns], styles: Styles) -> list[Figure]:
     """Draw each seed at the step of the first validation that solved the training range, or as a cross if none did."""
-    columns = _columns(tasks)
-    lines = [sum(str(styles[label]["label"]).count("\n") + 1 for label in task.runs) for task in tasks]
-    heights = [1.1 + 0.21 * max(lines[start : start + columns]) for start in range(0, len(tasks), columns)]
-    figure, panels = panel_grid(len(tasks), columns, (4.3, 0), heights=heights)
-    for number, (task, axes) in enumerate(zip(tasks, panels, strict=True)):
+    panels = []
+    for task in tasks:
+        lines = sum(str(styles[label]["label"]).count("\n") + 1 for label in task.runs)
+        figure, axes = new_panel(4.6, 1.1 + 0.21 * lines)
         _steps(axes, task, styles)
         _title(axes, task)
-        if number >= len(tasks) - columns:
-            axes.set_xlabel("step at which the range was solved")
-    return figure
-
-
-def _columns(tasks: Sequence[TaskRuns]) -> int:
-    """Return the number of panels side by side that fills the last row best."""
-    return 2 if len(tasks) == 4 else min(3, len(tasks))
+        axes.set_xlabel("step at which the range was solved")
+        panels.append(figure)
+    return panels
 
 
 def _title(axes: Axes, task: TaskRuns, lengths: str = "") -> None:
@@ -100,10 +93,13 @@ def _by_length(axes: Axes, task: TaskRuns, metric: Metric, styles: Styles) -> No
         left, right = 0.87 * lengths[0], 1.15 * lengths[-1]
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
-    axes.axvspan(max(left, shortest - room), longest + room, color=_SHADE, zorder=0, label="lengths of training")
+    axes.axvspan(max(left, shortest - room), longest + room, label="lengths of training", **_SHADE)
     if chance := task.chance(metric.name):
         shares = np.interp([left, *chance, right], sorted(chance), [chance[n] for n in sorted(chance)])
-        axes.plot([left, *chance, right], shares, label="chance", zorder=1, **DOTTED | {"color": "#333333"})
+        axes.plot([left, *chance, right], shares, label="chance", zorder=1, **DOTTED)
+        axes.annotate(
+            "chance", (right, shares[-1]), xytext=(-2, 2), textcoords="offset points", ha="right", size="small"
+        )
     labels = [label for label in styles if label in task.runs]
     offsets = np.linspace(-room, room, len(labels) + 2)[1:-1]
     for label, offset in zip(labels, offsets, strict=True):
@@ -117,14 +113,14 @@ def _by_length(axes: Axes, task: TaskRuns, metric: Metric, styles: Styles) -> No
     axes.set_xlim(left, right)
     if metric.is_proportion:
         axes.set_ylim(-0.04, 1.04)
-    axes.grid(axis="y", alpha=0.3)
+    axes.grid(visible=False, axis="x")
 
 
 def _steps(axes: Axes, task: TaskRuns, styles: Styles) -> None:
     labels = list(task.runs)[::-1]
     limit = max(run.summary.steps for run in task.all_runs)
     never, right = 1.2 * limit, 1.34 * limit
-    axes.axvspan(1.06 * limit, right, color=_SHADE, zorder=0)
+    axes.axvspan(1.06 * limit, right, **_SHADE)
     for row, label in enumerate(labels):
         solved = task.solved_steps(label)
         unsolved = task.seeds(label) - len(solved)
@@ -138,4 +134,3 @@ def _steps(axes: Axes, task: TaskRuns, styles: Styles) -> None:
     axes.set(xlim=(0, right), ylim=(-0.6, len(labels) - 0.4))
     ticks = [tick for tick in MaxNLocator(4, integer=True).tick_values(0, limit) if tick <= limit]
     axes.set_xticks([*ticks, never], [*(f"{tick:,.0f}" for tick in ticks), "\nnever"])
-    axes.grid(alpha=0.3)

@@ -157,4 +157,5 @@ def _shown(answers: Answers) -> range:
     if sum(widths) <= _WIDTH:
         return range(len(widths))
     start = max(0, min(answer.errors[0] for answer in answers.values() if answer.errors) - _BEFORE)
-    return range(start, start + sum(width <= _WIDTH for width in accumulate(widths[start:])))
+    fitting = sum(width <= _WIDTH for width in accumulate(widths[start:]))
+    return range(start, start + max(1, fitting))  # one, however long its symbol

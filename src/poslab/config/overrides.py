@@ -51,6 +51,9 @@ def parse_arguments(typed: Sequence[str]) -> tuple[list[str], list[str]]:
         if (choices and not value) or (len(choices) > 1 and value not in choices):
             raise UserError(f"{flag} {value}: must be given as {' or '.join(f'{flag} {each}' for each in choices)}")
     if bare := next((word for word in settings if "=" not in word and not word.startswith("~")), None):
+        before = "".join(settings[: settings.index(bare)][-1:])
+        if "=" in before and before.endswith(","):
+            raise UserError(f"{before} {bare}: several values are given without spaces: -m {before}{bare}")
         raise UserError(f"{bare}: not of the form option=value; {_meant_by(bare)}")
     for group in (word[1:].partition("=")[0] for word in settings if word.startswith("~")):
         if group in config_groups() and group not in _MERGED:
@@ -60,7 +63,8 @@ def parse_arguments(typed: Sequence[str]) -> tuple[list[str], list[str]]:
     settings = [word.lstrip("+") if "." in word.partition("=")[0] else word for word in settings]
     given = given_settings(settings)
     for name, text in given.items():
-        if match := re.fullmatch(r"(\d+)\.\.\.?(\d+)", text):
+        match = re.fullmatch(r"(\d+)(?:\.\.\.?|-|:)(\d+)", text)
+        if match and name not in (_TEXT, *_PATHS, "trainer.max_time"):
             several = f"range({match[1]},{int(match[2]) + 1})"
             raise UserError(f"{name}={text}: must be one value; -m '{name}={several}' runs each of several")
         if name == "hydra.run.dir":
@@ -169,9 +173,12 @@ def _option_meant(group: str, name: str, options: Sequence[str]) -> str:
     called = [option for option in options if option in files and plain in other_names(files[option])]
     if called:
         return f"did you mean {' or '.join(called)}?"
+    words = name.replace(",", " ").split()
+    if len(words) > 1 and {*words} <= {*options}:
+        return f"several are given without spaces, with -m: {group}={','.join(words)}"
     meant = suggestion(name, options)
     if group == "data" and not meant.startswith("did"):
-        return f"{meant}; any other text: data=text data.path=FILE, or data.path=hf://OWNER/NAME"
+        return f"any text: data=text data.path=FILE, or data=text data.path=hf://OWNER/NAME; {meant}"
     return meant
 
 

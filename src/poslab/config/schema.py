@@ -235,8 +235,8 @@ class TrainerConfig(Checked):
                 raise SettingError(option, value, "is a share, at most 1.0; a number of batches has no decimal point")
         if self.max_steps != -1:
             require_at_least(1, max_steps=self.max_steps)
-        if self.max_epochs is None and self.max_steps == -1:
-            raise SettingError("max_epochs", None, "set max_epochs or max_steps, or training would never end")
+        if self.max_epochs is None and self.max_steps == -1 and self.max_time is None:
+            raise SettingError("max_epochs", None, "set max_epochs, max_steps or max_time, or training would never end")
 
 
 @dataclass
@@ -274,6 +274,7 @@ class Settings(Checked):
     early_stopping_patience: Positive | None = None
     target_loss: Amount | None = setting(None, role=Role.LENGTH)
     checkpoint_every_n_steps: Positive | None = setting(100, role=Role.SPEED)
+    keep_last: bool = setting(True, role=Role.SPEED)
     threads: Threads | None = setting(None, role=Role.SPEED)
     allow_code: bool = setting(False, role=Role.COMMAND)
 

@@ -20,7 +20,7 @@ from poslab.config.fields import (
     Threads,
     setting,
 )
-from poslab.config.nodes import TARGET
+from poslab.config.nodes import TARGET, schemes
 from poslab.errors import SettingError
 
 _CKPT = "a checkpoint, or a run folder: its best weights; last: the newest run in runs"
@@ -163,6 +163,9 @@ class ExplainConfig(Checked):
     allow_code: bool = setting(False, help="import a scheme or task from outside poslab that the checkpoint names")
 
     def __post_init__(self) -> None:
+        scheme = next((name for name in self.ckpt if name in schemes() and not os.path.exists(name)), None)
+        if scheme is not None:
+            raise SettingError("ckpt", scheme, f"no such run; pos={scheme} explains the scheme at its initialisation")
         if bool(self.ckpt) == bool(self.pos):
             problem = "name a run, or in its place a scheme as pos=NAME" if not self.ckpt else "the run has its scheme"
             raise SettingError("ckpt", ",".join(self.ckpt), problem)
@@ -246,6 +249,9 @@ class CheckConfig(Checked):
     def __post_init__(self) -> None:
         if TARGET not in self.pos:
             raise SettingError("pos", "", "must be given first: a scheme by its name, or a class as in my_file.Scheme")
+        file = self.pos[TARGET].removesuffix(".py")
+        if os.path.exists(f"{file}.py"):
+            raise SettingError("pos", self.pos[TARGET], f"is a file; a class in it is given as {file}.NAME")
 
     @property
     def block(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from poslab.config.checking import checked
 from poslab.config.fields import Role
 from poslab.config.groups import GROUPS, SLOTS, role_of
-from poslab.config.nodes import TARGET, given_settings, known_settings, shown, targets, training_of_scheme
+from poslab.config.nodes import TARGET, given_of, given_settings, known_settings, shown, targets, training_of_scheme
 from poslab.config.parts import Node, checked_node, of_its_class
 from poslab.config.schema import (
     MADE,
@@ -134,6 +134,7 @@ def parse(
     Raises SettingError for the first setting that is unknown, of the wrong type or impossible.
     """
     plain = resolved(config) if isinstance(config, DictConfig) else dict(config)
+    plain["trainer"] = with_typed_limits(plain.get("trainer", {}), overrides or ())
     given = given_settings(overrides or ())
     for group in SLOTS:
         if not isinstance(plain.get(group), Mapping | None):
@@ -173,6 +174,19 @@ def parse(
     config_of_run = TrainConfig(scheme, name, overrides=overrides, **parsed)
     _check_together(config_of_run)
     return config_of_run
+
+
+_NO_LIMITS = {"max_epochs": None, "max_steps": -1, "max_time": None}
+
+
+def with_typed_limits(trainer: Any, overrides: Sequence[str]) -> Any:
+    """Return the trainer's settings with those limits of the length alone that a command line gives; where it gives
+    none, those of the yamls hold."""
+    if not isinstance(trainer, Mapping):
+        return trainer
+    typed = given_of(overrides, "trainer").keys() & _NO_LIMITS
+    limits = {name for name in typed if trainer.get(name) != _NO_LIMITS[name]}
+    return {**trainer, **{name: value for name, value in _NO_LIMITS.items() if limits and name not in limits}}
 
 
 _COMMON = [field.name for field in dataclasses.fields(OptimConfig)]

@@ -15,18 +15,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator, ScalarFormatter
 from torch import Tensor
 
+from poslab.evaluation.pictures import FEW, MOST_PANELS, SMALL, WHOLE, draw_panels
 from poslab.explanation.measures import MASS, Ablation, AttentionMeasures
 from poslab.positions import Curves, Matrix, OnText, Picture, Strip
-from seedstats.page.looks import INK, LINE, SOFT, looks_of, shades, styled, two_shades
+from seedstats.page.looks import INK, SOFT, looks_of, new_panel, printable, styled, two_shades
 from seedstats.page.svg import inline, svg
 
 Limits = tuple[float, float]
-_WHOLE = (4.2, 2.9)  # inches: as wide as a phone's screen at the size at which text is set
-_SMALL = (2.1, 1.65)  # inches: two of them beside each other
 _LEAST = 0.2  # nats, or proportion of right answers: the least that an axis shows
 _ROW = 4  # panels beside each other and a text
-_MOST_PANELS = 24  # lines that have a panel each; more are rows of a heat map
-_FEW = 3  # lines that can be told apart in one panel
 _MOST_HEADS = 24  # rows of a table
 _MOST_NUMBERS = 8  # columns of a table with room for a number in each cell
 _SOLID = {"linestyle": "-"}  # as dashes have a meaning on this page
@@ -89,58 +86,22 @@ class Chips:
     chips: list[tuple[int, int, int]]
 
 
-@styled()
 def of_picture(picture: Picture, colour: str, as_rows: bool = False) -> Chart:
-    """Draw a picture of the scheme: curves in a panel each, so that none hides another, or as rows of colours."""
-    if isinstance(picture, Matrix):
-        return _single(picture, _matrix(picture))
-    if as_rows and len(picture.lines) > _FEW:
-        return _single(picture, _rows(picture))
-    by_distance = picture.x_label == "distance"
-    if len(picture.lines) <= _FEW:
-        figure, axes = _axes(_WHOLE)
-        for (name, line), look in zip(picture.lines.items(), _together(colour), strict=False):
-            points = len(picture.x) if len(picture.lines) == 1 else None
-            axes.plot(picture.x, line.detach().float().cpu().numpy(), label=name, **look, **_dots(points))
-        axes.set(xlabel=picture.x_label, ylabel=picture.y_label, yscale="log" if picture.logarithmic else "linear")
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        if len(picture.lines) > 1:
-            axes.legend()
-        names = picture.lines if len(picture.lines) > 1 else [""]
-        lines = dict(zip(names, picture.lines.values(), strict=True)) if by_distance else {}
-        return Chart(picture.title, picture.caption, [_panel("", figure, picture.x, lines)])
-    values = torch.stack([line.detach().float().cpu() for line in picture.lines.values()])
-    space = 0.08 * float(values.max() - values.min()) or 0.1
-    limits = (float(values.min()) - space, float(values.max()) + space)
+    """Draw a picture of the scheme; curves over distances can be pointed at."""
+    drawn = draw_panels(picture, colour, as_rows)
+    by_distance = isinstance(picture, Curves) and picture.x_label == "distance"
     panels = []
-    for name, line in zip(picture.lines, values, strict=True):
-        figure, axes = _axes(_SMALL)
-        axes.plot(picture.x, values.T.numpy(), color=LINE[0], linewidth=1)  # all of them behind, for comparison
-        axes.plot(picture.x, line.numpy(), color=colour, linewidth=1.6, **_dots(len(picture.x)))
-        if picture.logarithmic:
-            axes.set_yscale("log")
-        else:
-            axes.set_ylim(limits)
-            axes.yaxis.set_major_locator(MaxNLocator(4))
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        panels.append(_panel(name, figure, picture.x, {"": line} if by_distance else {}))
-    words = f"across: {picture.x_label}, up: {picture.y_label}"
-    return Chart(picture.title, picture.caption, panels, words, small=True)
-
-
-def _together(colour: str) -> list[dict[str, Any]]:
-    """Return looks of the few lines that stand in one panel."""
-    looks: list[dict[str, Any]] = [{"color": colour}, {"color": INK[0], "linestyle": "--"}]
-    return [*looks, {"color": SOFT[0], "linestyle": ":"}]
-
-
-def _single(picture: Picture, figure: Figure) -> Chart:
-    return Chart(picture.title, picture.caption, [Panel("", inline(svg(figure), picture.title))])
-
-
-def needs_rows(pictures: Sequence[Picture]) -> bool:
-    """Return whether the curves of a scheme are too many for a panel each."""
-    return sum(len(picture.lines) for picture in pictures if isinstance(picture, Curves)) > _MOST_PANELS
+    for name, figure in drawn.items():
+        if not by_distance or isinstance(picture, Matrix) or (as_rows and len(picture.lines) > FEW):
+            panels.append(Panel(name, inline(svg(figure), picture.title)))
+            continue
+        lines = {"": picture.lines[name]} if name else dict(picture.lines)
+        if len(picture.lines) == 1:
+            lines = {"": next(iter(picture.lines.values()))}
+        panels.append(_panel(name, figure, picture.x, lines))
+    several = len(panels) > 1
+    words = f"across: {picture.x_label}, up: {picture.y_label}" if several else ""
+    return Chart(picture.title, picture.caption, panels, words, small=several)
 
 
 @styled()
@@ -149,12 +110,12 @@ def of_attention(title: str, measured: AttentionMeasures, colour: str, limits: L
     for each layer."""
     layers, heads, length = measured.by_distance.shape
     at = spread_distances(length)
-    if layers * heads > _MOST_PANELS:
+    if layers * heads > MOST_PANELS:
         return Chart(title, "", [_heads(measured, layer, at) for layer in range(layers)], _MANY)
     panels = []
     for layer in range(layers):
         for head in range(heads):
-            figure, axes = _axes(_SMALL)
+            figure, axes = new_panel(*SMALL)
             text = measured.by_distance[layer, head, at].clamp(min=1e-5)
             alone = measured.alone[layer, head, at].clamp(min=1e-5)
             axes.plot(at, measured.even[at].numpy(), ":", color=SOFT[0], linewidth=1)
@@ -179,7 +140,7 @@ def _heads(measured: AttentionMeasures, layer: int, at: list[int]) -> Panel:
     """Draw a layer of many heads as rows: how many times as much as if all keys were alike, as colours."""
     weights = measured.by_distance[layer][:, at].clamp(min=1e-6)
     times = (weights / measured.even[at]).log2()
-    figure, axes = _axes((_WHOLE[0], 1 + 0.16 * len(times)))
+    figure, axes = new_panel(WHOLE[0], 1 + 0.16 * len(times))
     axes.imshow(times.numpy(), cmap=two_shades(), vmin=-5, vmax=5, aspect="auto", interpolation="nearest")
     axes.set_yticks(range(len(times)))
     axes.grid(visible=False)
@@ -195,12 +156,18 @@ def _heads(measured: AttentionMeasures, layer: int, at: list[int]) -> Panel:
 @styled()
 def of_ablations(title: str, caption: str, x_label: str, ablations: Mapping[str, Ablation], limits: Limits) -> Chart:
     """Draw one ablation of each model, with twice the standard error of its difference from the unchanged text."""
-    figure, axes = _axes(_WHOLE)
+    figure, axes = new_panel(*WHOLE)
     looks = looks_of(ablations)
     for label, ablation in ablations.items():
         bars = 2 * ablation.errors
         axes.errorbar(
-            ablation.sizes, ablation.values, bars, label=label, capsize=2, markersize=4, **looks[label] | _SOLID
+            ablation.sizes,
+            ablation.values,
+            bars,
+            label=printable(label),
+            capsize=2,
+            markersize=4,
+            **looks[label] | _SOLID,
         )
     exact = next(iter(ablations.values())).exact
     axes.set(xlabel=x_label, ylabel="share of right answers" if exact else "loss, nats per token", ylim=limits)
@@ -213,10 +180,10 @@ def of_ablations(title: str, caption: str, x_label: str, ablations: Mapping[str,
 @styled()
 def of_positions(title: str, caption: str, errors: Mapping[str, Tensor], middle: float) -> Chart:
     """Draw how far off a probe of each model's hidden states (L + 1,) is, beside guessing the middle of the text."""
-    figure, axes = _axes(_WHOLE)
+    figure, axes = new_panel(*WHOLE)
     looks = looks_of(errors)
     for label, of_layers in errors.items():
-        axes.plot(range(len(of_layers)), of_layers.numpy(), label=label, **looks[label] | _SOLID)
+        axes.plot(range(len(of_layers)), of_layers.numpy(), label=printable(label), **looks[label] | _SOLID)
     axes.axhline(middle, color=SOFT[0], linestyle=":", label="guessing the middle")
     highest = max(middle, *(float(of_layers.max()) for of_layers in errors.values()))
     axes.set(xlabel="blocks passed", ylabel="error in tokens", ylim=(0, 1.25 * highest))
@@ -292,54 +259,6 @@ def chips(strip: Strip) -> Chips:
     return Chips(strip.title, strip.caption, strip.unit, [(row, shared[0], shared[-1]) for row, shared in ranges])
 
 
-def _axes(size: tuple[float, float]) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots()
-    axes.grid()
-    return figure, axes
-
-
-def _dots(points: int | None) -> dict[str, Any]:
-    """Return markers for few points, of which each counts; none between the dashes of several lines, None."""
-    return {"marker": "o", "markersize": 3} if points and points <= 40 else {}
-
-
-def _matrix(picture: Matrix) -> Figure:
-    figure, axes = _axes((4.0, 3.3))
-    values = picture.values.detach().float().cpu().numpy()
-    image = axes.imshow(values, cmap=two_shades(), vmin=-1, vmax=1, interpolation="nearest")
-    axes.grid(visible=False)
-    axes.set(xlabel=picture.x_label, ylabel=picture.y_label)
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
-    figure.colorbar(image, ax=axes, shrink=0.8)
-    return figure
-
-
-def _rows(picture: Curves) -> Figure:
-    """Draw many curves as rows of colours."""
-    values = torch.stack([line.detach().float().cpu() for line in picture.lines.values()])
-    values = values.clamp(min=1e-9).log10() if picture.logarithmic else values
-    figure, axes = _axes((_WHOLE[0], 1 + 0.16 * len(values)))
-    low, high = (float(value) for value in values.aminmax())
-    if low < 0 < high and not picture.logarithmic:
-        low, high = -max(-low, high), max(-low, high)
-    image = axes.imshow(
-        values.numpy(),
-        cmap=two_shades() if low < 0 < high else shades(),
-        vmin=low,
-        vmax=high,
-        aspect="auto",
-        interpolation="nearest",
-        extent=(picture.x[0] - 0.5, picture.x[-1] + 0.5, len(values) - 0.5, -0.5),
-    )
-    axes.grid(visible=False)
-    label = f"{picture.y_label}{', log10' * picture.logarithmic}"
-    axes.set(xlabel=picture.x_label, ylabel=next(iter(picture.lines)).rpartition(" ")[0])
-    figure.colorbar(image, ax=axes, label=label)
-    return figure
-
-
 def _panel(title: str, figure: Figure, x: Sequence[int], lines: Mapping[str, Tensor]) -> Panel:
     """Return a panel of lines over x; with lines by distance its reader can point at one."""
     axes = figure.axes[0]
@@ -371,7 +290,7 @@ def _spread(axes: Axes, x: Sequence[int]) -> None:
     """Give near distances room: 0, 1, 2, 4, ... at equal steps."""
     axes.set_xscale("symlog", base=2, linthresh=1)
     ticks = [tick for tick in (0, *(2**n for n in range(32))) if min(x) <= tick <= max(x)]
-    most = 5 if axes.figure.get_figwidth() < _WHOLE[0] else 10  # type: ignore[union-attr]
+    most = 5 if axes.figure.get_figwidth() < WHOLE[0] else 10  # type: ignore[union-attr]
     axes.set_xticks(ticks[:: -(-len(ticks) // most)])
     axes.set_xlim(min(x) - 0.3, max(x) * 1.15 + 0.3)
     axes.xaxis.set_major_formatter(ScalarFormatter())

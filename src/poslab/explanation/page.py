@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from torch import Tensor
 
 from poslab.data.tokenizer import AnyVocabulary
-from poslab.evaluation.pictures import attention_maps
+from poslab.evaluation.pictures import attention_maps, needs_rows
 from poslab.explanation import charts
 from poslab.explanation.charts import Chart, Chips, Heat
 from poslab.explanation.model_under_study import Findings
@@ -172,7 +172,7 @@ def _words(findings: Findings) -> list[str]:
 def _scheme(part: Part) -> list[Finding]:
     """Return the pictures of a scheme; those that follow each other with one caption are one block."""
     pictures = [*part.findings.explanations.values(), *part.findings.pictures.values()]
-    as_rows = charts.needs_rows([picture for picture in pictures if isinstance(picture, Curves)])
+    as_rows = needs_rows(picture for picture in pictures if isinstance(picture, Curves))
     blocks = []
     for caption, group in groupby(pictures, key=lambda picture: picture.caption):
         figures = [_picture(picture, part, as_rows) for picture in group]

@@ -215,7 +215,7 @@ class CachedLayer(SchemeLayer):
         # Before the first document stand rows of none.
         numbers = F.pad(numbers, (rows.shape[1] - numbers.shape[1], 0), value=int(numbers.min()) - 1)
         documents = Documents(numbers, x.shape[1])
-        return documents.apart(lambda _, new, rows: self._mixed(rows)[:, -new.shape[1] :], x, rows)
+        return documents.apart(lambda _, new, rows: self._mixed(rows)[:, rows.shape[1] - new.shape[1] :], x, rows)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, token_state: Tensor | None, *_: Any, **_of_layer: Any) -> Tensor:
         """Return attention of new tokens, with q, k, v (B, H, T, Dh), over all that they may see, (B, H, T, Dh)."""

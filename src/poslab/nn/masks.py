@@ -3,6 +3,7 @@
 B batch, Tq queries, N tokens so far.
 """
 
+import sys
 from typing import Any
 
 import torch
@@ -49,7 +50,7 @@ def _with_documents(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
     mask, positions = kwargs.get("attention_mask"), kwargs.get("position_ids")
     if not isinstance(positions, Tensor) or positions.dim() != 2 or (mask is not None and mask.dim() != 2):
         return None
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not _computes(layer):
         return None
     batch, queries = (args[0] if args else kwargs["hidden_states"]).shape[:2]
     cache = kwargs.get("cache", kwargs.get("past_key_values"))
@@ -76,10 +77,20 @@ def _with_documents(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
     return args, kwargs | {"attention_mask": numbers - others}
 
 
+def _computes(layer: nn.Module) -> bool:
+    """Return whether a layer still has an `Attention`, and its attention is none of transformers' own."""
+    name = getattr(getattr(layer, "config", None), "_attn_implementation", None)
+    function = sys.modules["transformers"].AttentionInterface().get(name) if "transformers" in sys.modules else None
+    own = function is None or str(getattr(function, "__module__", None)).startswith("transformers.")
+    return not own and any(isinstance(child, Attention) for child in layer.children())
+
+
 def _register(layer: nn.Module, name: str, attention: nn.Module | None) -> None:
     of_transformers = isinstance(attention, Attention) and "layer_idx" in vars(layer)
     if of_transformers and _with_documents not in layer._forward_pre_hooks.values():
         layer.register_forward_pre_hook(_with_documents, with_kwargs=True)
 
 
-register_module_module_registration_hook(_register)  # which is called when an `Attention` is set into a layer
+# Called when any module is set into another, of which it looks at an `Attention` in a layer of transformers alone: only
+# such a layer gets a hook of its own.
+register_module_module_registration_hook(_register)

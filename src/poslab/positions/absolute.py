@@ -23,8 +23,8 @@ from poslab.errors import SettingError, require_at_least
 from poslab.positions.base import HFEquivalent, Matrix, ModelShape, Picture, PositionScheme, Tables
 
 _SIMILARITY = (
-    "How alike the vectors of two positions are: red alike, blue opposite, white unrelated, as all begin. A band "
-    "along the diagonal means that neighbours came to be alike, which nobody told the model; a white picture, that "
+    "How alike the vectors of two positions are: orange alike, blue opposite, pale unrelated, as all begin. A band "
+    "along the diagonal means that neighbours came to be alike, which nobody told the model; a pale picture, that "
     "it never had to learn it. The table ends where the picture does: a position beyond has no vector. Surprising: "
     "stripes far from the diagonal."
 )

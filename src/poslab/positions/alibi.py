@@ -50,7 +50,8 @@ class ALiBi(PositionScheme):
         # In float64, which terms may be whatever the model's precision is.
         slope = torch.tensor(slopes(shape.num_heads), dtype=torch.float64)
         distance = torch.arange(distances.start, distances.stop).abs()
-        return RelativeTerms(distances[0], distances[-1], bias=-slope[:, None] * distance)  # (H, R)
+        linear = distances[0] >= 0  # else it falls to both sides
+        return RelativeTerms(distances[0], distances[-1], bias=-slope[:, None] * distance, linear=linear)  # (H, R)
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
         content = super().reference_score(tables, text, i, j)

@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 # The names of the ways to compute attention with relative terms; `poslab.attention.attend` says what they are.
-BACKENDS = ("auto", "reference", "sdpa", "flex", "banded", "blockwise")
+BACKENDS = ("auto", "reference", "sdpa", "flex", "banded", "columns", "triton", "blockwise")
 
 
 @dataclass(frozen=True)

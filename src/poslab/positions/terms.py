@@ -25,7 +25,8 @@ class RelativeTerms:
     bias: (H, R), of any size, -inf for keys that are not to be seen; a query that sees none gets zeros. keys, values
     and queries: (R, Dh), or (H, R, Dh) where heads differ. window: a query sees at most so many keys, its own and those
     right before it, and as many after it where it sees the future. null: (H,), the null score, that of a key without a
-    value, which only takes weight from the others. Any of the six may be None.
+    value, which only takes weight from the others. Any of the six may be None. linear: the bias changes by the same
+    number from each distance to the next, so that causal attention may take it as a bias of keys.
     Raises ValueError for a table whose number of rows is not R, and for a window below 1.
     """
 
@@ -37,6 +38,7 @@ class RelativeTerms:
     queries: Tensor | None = None
     window: int | None = None
     null: Tensor | None = None
+    linear: bool = False
 
     def __post_init__(self) -> None:
         rows = self.highest - self.lowest + 1

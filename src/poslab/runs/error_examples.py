@@ -42,9 +42,17 @@ def read_wrong_answers(folder: Path) -> dict[str, list[WrongAnswer]]:
         raise ValueError(f"it has no {file.name}")
     wrong: Any = read_mapping(file, json.loads).get("wrong")
     try:
-        return {
-            length: [WrongAnswer(**values_of(WrongAnswer, answer)) for answer in answers]
-            for length, answers in wrong.items()
-        }
-    except (ValueError, AttributeError) as error:
+        return {length: [_wrong_answer(answer) for answer in answers] for length, answers in wrong.items()}
+    except (ValueError, AttributeError, TypeError) as error:
         raise ValueError(f"{file.name} is not a run's, or another version's") from error
+
+
+def _wrong_answer(plain: Any) -> WrongAnswer:
+    """Raises ValueError for values that contradict each other."""
+    answer = WrongAnswer(**values_of(WrongAnswer, plain))
+    asked = len(answer.places)
+    if not len(answer.right) == len(answer.said) == asked or not answer.errors:
+        raise ValueError("it has not one answer for each place, of which some are wrong")
+    if not all(0 <= place < len(answer.reads) for place in answer.places):
+        raise ValueError("it asks at places that it doesn't read")
+    return answer

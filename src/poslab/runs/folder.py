@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -17,6 +17,8 @@ RUNS = Path("runs")
 EVALUATION = "evaluation.json"
 ANSWERS = "answers.json"
 SWEEP = ".sweep"  # beside the runs of a sweep: their logs
+SEEDS_ALIKE = "([^/]+)-seed"  # regex of what the names of runs that differ in the seed have in common
+COLOURS = f"in TensorBoard, Color runs by, Regex: {SEEDS_ALIKE}"
 
 
 class RunFolder:
@@ -99,6 +101,20 @@ def run_at(path: str | Path, idle: bool = False) -> Path:
             print(f"note: the last run is {run}", file=sys.stderr)
             return run.path
     return given
+
+
+_MUCH = 100e6  # bytes
+
+
+def disk_words(runs: Iterable[RunFolder]) -> str:
+    """Say how much disk runs take and how to free what only a longer training needs; empty where that is little."""
+    runs = list(runs)
+    last = sum(run.last.stat().st_size for run in runs if run.last.exists())
+    if last < _MUCH:
+        return ""
+    whole = sum(file.stat().st_size for run in runs for file in run.path.rglob("*") if file.is_file())
+    kept = f"{whole / 1e6:,.0f} MB, of which {last / 1e6:,.0f} MB (checkpoints/last.ckpt) serve only to train longer"
+    return f"{kept}; keep_last=false doesn't keep them"
 
 
 def failure_in(log: Path) -> str:

@@ -17,7 +17,7 @@ from poslab.config.files import missing
 from poslab.config.groups import flat, names, role_of
 from poslab.config.nodes import TARGET, given_of, given_settings, targets, with_settings
 from poslab.config.schemes import node_of, parse_scheme
-from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, parse, resolved
+from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, parse, resolved, with_typed_limits
 from poslab.config.trust import refuse_links, require_trusted
 from poslab.errors import SettingError, as_typed
 from poslab.runs.folder import RunFolder, run_at
@@ -125,6 +125,7 @@ def _merge(own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str])
         for length, value in flat(own).items():  # an option of a group doesn't change the run's length
             if length.startswith(f"{option}.") and role_of(length) is Role.LENGTH and length not in given:
                 _set(merged, length, value)
+    merged["trainer"] = with_typed_limits(merged["trainer"], overrides)
     if of_scheme := given_of(overrides):
         merged["pos"] = with_settings(typed["pos"] if "pos" in given else own["pos"], of_scheme)
     elif "pos" in given:

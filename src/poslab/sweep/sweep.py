@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.plugins.launcher import Launcher
@@ -18,8 +19,8 @@ from poslab.config.overrides import quoted_text, unquoted
 from poslab.errors import UserError
 from poslab.processes import launched
 from poslab.processors import available
-from poslab.progress import Minute
-from poslab.runs.folder import RunFolder
+from poslab.progress import Interval
+from poslab.runs.folder import COLOURS, RunFolder, disk_words
 from poslab.runs.plan import add_to_plan
 from poslab.runs.summary import Summary
 from poslab.signals import Interrupted, raise_on_signals
@@ -74,15 +75,18 @@ def run_sweep(
 
 
 class Progress:
-    """Progress line, within a context: how many of the jobs that can run are done and running, and about how long the
-    others will take. Without a terminal to rewrite it in, a new line whenever a job is done, and each minute."""
+    """Progress line, within a context: how many of the jobs that can run are done and running, and about how long all
+    others will take, by the median time of those that are finished and how many run at a time. Without a terminal to
+    rewrite it in, a new line whenever a job is done, and each minute."""
 
     def __init__(self, total: int, left: list[Job]) -> None:
         self.total = total
         self.left = left
-        self._begun = time.time()
+        self._begun: dict[Path, float] = {}  # when each job was first seen to run
         self._over: set[Path] = set()  # folders of the jobs that ended: whether one has takes long to find out
-        self._shown, self._minute = "", Minute()
+        self._times: list[float] = []  # of the jobs that finished
+        self._at_a_time = 1
+        self._shown, self._minute = "", Interval(60)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -99,22 +103,39 @@ class Progress:
         self._show(last=True)
 
     def _show(self, last: bool = False) -> None:
-        begun = [job for job in self.left if JobFiles(job.folder).log.exists()]
-        going = [job for job in begun if job.folder not in self._over]
-        self._over |= {job.folder for job in going if job.finished or JobFiles(job.folder).failure}
-        ended = len(self._over)
-        running = len(begun) - ended
-        to_do = len(self.left) - ended
+        now = time.monotonic()
+        for job in self.left:
+            if job.folder in self._over or not JobFiles(job.folder).log.exists():
+                continue
+            begun = self._begun.setdefault(job.folder, now)
+            if job.finished:
+                self._times.append(now - begun)
+            if job.finished or JobFiles(job.folder).failure:
+                self._over.add(job.folder)
+        running = [now - begun for folder, begun in self._begun.items() if folder not in self._over]
+        self._at_a_time = max(self._at_a_time, len(running))  # fewer run for a moment, between two jobs
+        to_do = len(self.left) - len(self._over)
         done = f"{self.total - to_do} of {self.total} jobs done"
-        line = f"{done}, {running} running" if running else done
-        if ended and to_do:
-            line += f", about {clock((time.time() - self._begun) / ended * to_do)} to go"
+        line = f"{done}, {len(running)} running" if running else done
+        if self._times and to_do:
+            at_a_time = min(self._at_a_time, to_do)
+            line += f", about {clock(seconds_to_go(self._times, running, to_do - len(running), at_a_time))} to go"
         if sys.stdout.isatty():
             print(f"\r\033[K{line}", end="\n" if last else "", flush=True)
         elif done != self._shown or self._minute.is_over():
             print(line, flush=True)
             self._shown = done
             self._minute.begin()
+
+
+def seconds_to_go(finished: Sequence[float], running: Sequence[float], waiting: int, at_a_time: int) -> float:
+    """Estimate how long the jobs will take that are running or waiting.
+
+    finished, running: seconds that each job took, or has taken so far. waiting: number of jobs.
+    """
+    typical = median(finished)
+    work = typical * waiting + sum(max(0.0, typical - seconds) for seconds in running)
+    return work / at_a_time
 
 
 def _left_out(jobs: list[Job]) -> list[str]:
@@ -151,8 +172,12 @@ def _conclude(jobs: list[Job], folder: Path) -> bool:
     asked, met = ({value for job in some for value in job.overrides} for some in (jobs, possible))
     if never := sorted(map(unquoted, asked - met)):
         print(f"trained by no job: {', '.join(never)}\n")
-    print(f"runs     {folder}\ncurves   {shlex.join(['tensorboard', '--logdir', str(folder)])}")
+    if disk := disk_words([RunFolder(job.folder) for job in possible]):
+        print(f"disk     {disk}")
+    print(f"runs     {folder}\ncurves   {shlex.join(['tensorboard', '--logdir', str(folder)])}\ncolours  {COLOURS}")
     print(f"compare  {command_line('compare', f'runs={folder}')}")
+    if len(possible) == 2:
+        print(f"explain  {command_line('explain', str(folder))}")  # puts them side by side
     succeeded = [job.impossible or (job.finished and not JobFiles(job.folder).failure) for job in jobs]
     return not never and all(succeeded)
 

@@ -1,5 +1,5 @@
 """Console output of a run: a head, a line per validation, the results; between them a progress bar where there is a
-terminal, and a line a minute elsewhere."""
+terminal, and a line every ten seconds elsewhere."""
 
 import math
 import re
@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 import textwrap
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,9 +19,10 @@ from poslab.config.nodes import briefly
 from poslab.errors import as_typed
 from poslab.metric import LOSS, perplexity
 from poslab.processes import rank
-from poslab.progress import Minute
-from poslab.runs.folder import RunFolder
+from poslab.progress import Interval
+from poslab.runs.folder import COLOURS, RunFolder, disk_words
 from poslab.runs.summary import Summary
+from poslab.training.length import actual_end, planned_end, time_left
 from poslab.training.module import LanguageModel, language_model_of
 from seedstats.page.terminal import clock, table_line
 
@@ -54,10 +56,13 @@ def conclude(summary: Summary, module: LanguageModel, folder: RunFolder, further
     prompt = re.sub(r'(["\\$`])', r"\\\1", module.data.vocabulary.decode(module.data.prompt))
     commands = {
         "curves": shlex.join(["tensorboard", "--logdir", str(folder.path.parent)]),
+        "colours": COLOURS,
         **further,
         "explain": command_line("explain", str(folder)),
         "generate": f'{command_line("generate", str(folder))} prompt="{prompt}"',
     }
+    if disk := disk_words([folder]):
+        print(f"disk     {disk}")
     print(f"run      {folder}")
     for name, command in commands.items():
         print(f"{name:<8} {command}")
@@ -67,6 +72,8 @@ def conclude(summary: Summary, module: LanguageModel, folder: RunFolder, further
 
 def _results(summary: Summary, module: LanguageModel) -> Iterator[str]:
     state, settings = module.state, module.config.settings
+    if end := actual_end(module.steps_by_limit, module.config, module.trainer, state):
+        yield f"ended    after {summary.steps:,} steps, by {end}"
     target, best, steps = settings.target_loss, summary.best_val_loss, summary.steps
     if target is not None:
         verdict = "below" if state.batch_loss < target else "not below"
@@ -94,10 +101,11 @@ class ValidationLines(Callback):
     """Callback that prints how many steps there are, and under a heading a line of figures at each validation."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        processes = language_model_of(pl_module).data.processes
-        together = f", each with a batch of each of {processes} processes" if processes > 1 else ""
-        pl_module.print(f"steps    {language_model_of(pl_module).total_steps():,}{together}\n")
-        self._warn_of_a_single_one(trainer, language_model_of(pl_module))
+        module = language_model_of(pl_module)
+        processes = module.data.processes
+        together = f"; in each, a batch of each of {processes} processes" if processes > 1 else ""
+        pl_module.print(f"steps    {planned_end(module.steps_by_limit, module.config)}{together}\n")
+        self._warn_of_a_single_one(trainer, module)
         if trainer.enable_validation:
             names = (figure.name for figure in language_model_of(pl_module).data.figures)
             pl_module.print(_line(*_BEFORE, *names, *_AFTER))
@@ -133,30 +141,42 @@ class ValidationLines(Callback):
         pl_module.print(_line(*cells, f"{state.tokens_per_s:,.0f}", clock(state.clock.seconds)))
 
 
-class LineAMinute(Callback):
-    """Callback that prints how far the training is where nothing else was printed for a minute, for output that is no
-    terminal: a file, a notebook, the log of a job."""
+class ProgressLines(Callback):
+    """Callback that prints how far the training is where nothing else was printed for ten seconds, for output that is
+    no terminal: a file, a notebook, the log of a job."""
 
     def __init__(self) -> None:
-        self.minute = Minute()
+        self.interval = Interval()
+        self._first_step, self._begun = 0, 0.0  # of this process, which may resume a run
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.minute.begin()
+        self._first_step, self._begun = trainer.global_step, time.monotonic()
+        self.interval.begin()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # which has a line
-        self.minute.begin()
+        self.interval.begin()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        if self.minute.is_over():
+        if self.interval.is_over():
             module = language_model_of(pl_module)
             loss = math.nan if module.loss is None else float(module.loss)
-            of = f"step {trainer.global_step:,} of {module.total_steps():,}"
-            pl_module.print(f"{of}, loss {loss:.4f}, {module.state.tokens_per_s:,.0f} tokens/s")
+            about = "" if module.steps_by_limit else "about "
+            line = f"step {trainer.global_step:,} of {about}{module.total_steps():,}, loss {loss:.4f}"
+            line += f", {module.state.tokens_per_s:,.0f} tokens/s"
+            if trainer.global_step > self._first_step:
+                line += f", {clock(self._seconds_left(trainer, module))} left"
+            pl_module.print(line)
+
+    def _seconds_left(self, trainer: Trainer, module: LanguageModel) -> float:
+        """Estimate the time that the remaining steps take at the mean pace so far, validations included."""
+        pace = (time.monotonic() - self._begun) / (trainer.global_step - self._first_step)
+        seconds = pace * max(0, module.total_steps() - trainer.global_step)
+        return min(seconds, time_left(trainer))
 
     def on_validation_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
     ) -> None:
-        if self.minute.is_over():
+        if self.interval.is_over():
             pl_module.print(f"validation: batch {batch_idx + 1:,} of {trainer.num_val_batches[0]:,}")
 
 

@@ -27,6 +27,7 @@ from poslab.config.nodes import TARGET, given_settings
 from poslab.config.parts import Node, part, takes
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.pictures import LEGIBLE, attention_figure, attention_maps, draw
+from poslab.metric import tag_of
 from poslab.processes import rank
 from poslab.runs.folder import RunFolder
 from poslab.training.console import width
@@ -76,7 +77,7 @@ class TensorBoard(TensorBoardLogger):
     without the epoch, which Lightning adds to all metrics: its chart would stand before those of the losses."""
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        super().log_metrics({name: value for name, value in metrics.items() if name != "epoch"}, step)
+        super().log_metrics({tag_of(name): value for name, value in metrics.items() if name != "epoch"}, step)
 
     def save(self) -> None:
         self.experiment.flush()
@@ -132,13 +133,13 @@ class MLFlow(MLFlowLogger):
             write_whole(kept, f"{uri}\n{self.run_id}\n")
 
 
-# Entries of TensorBoard beside the scalars. Its first tab shows tags of all kinds in alphabetical order: those of
-# pictures begin with "val_", so that `train` and `val` come first.
+# Entries of TensorBoard beside the scalars. Its first tab shows tags of all kinds in alphabetical order: `eval`, then
+# `train`, then what begins with "val_", which are pictures and probes.
 
 
 # What the HPARAMS tab always shows: settings, and scalars beside the figures of a validation.
 _COLUMNS = ("pos", "optim.learning_rate", "model.context_length")
-_METRICS = ("val/best_loss", "val/loss", "train/loss", "train/tokens_per_s")
+_METRICS = ("val/loss", "val/best_loss", "train/loss", "train/tokens_per_s")
 
 
 class HyperParameters(Callback):
@@ -156,7 +157,7 @@ class HyperParameters(Callback):
         settings = flat_settings(module.config)
         for other in trainer.loggers[1:]:
             other.log_hyperparams(settings)
-        metrics = [*_METRICS, *(f"val/{figure.name}" for figure in module.data.figures)]
+        metrics = map(tag_of, [*_METRICS, *(f"val/{figure.name}" for figure in module.data.figures)])
         del settings["seed"]  # a row of the tab is a group of runs, which differ in nothing else
         given = given_settings(module.config.overrides or ())
         columns = {name: value for name, value in settings.items() if name in _COLUMNS or name in given}
@@ -165,9 +166,10 @@ class HyperParameters(Callback):
         digest = hashlib.sha256(repr(sorted(settings.items())).encode()).hexdigest()
         with _plugin_data(start) as data:
             data.session_start_info.group_name = f"{module.config.pos_name} {digest[:8]}"
+        folder = Path(writer.log_dir).name  # which a sweep names after the settings that vary
         with _plugin_data(experiment) as data:
             for info in data.experiment.hparam_infos:  # those that differ come first, the others in alphabetical order
-                info.differs = info.name == "pos" or info.name in given
+                info.differs = info.name == "pos" or f"-{info.name.rpartition('.')[2]}_" in folder
         writer.file_writer.add_summary(experiment)
         writer.file_writer.add_summary(start)
 

@@ -2,6 +2,7 @@
 
 import ctypes
 
+from poslab.attention.kernels.near_far import triton_problem
 from poslab.config.schema import ModelConfig, TrainerConfig
 from poslab.errors import SettingError
 from poslab.processors import compiler_problem, cpu_capabilities
@@ -44,11 +45,16 @@ def _device(trainer: TrainerConfig) -> str:
     return choose_device("cpu" if trainer.accelerator == "cpu" else "auto")
 
 
-def check_flex(model: ModelConfig, trainer: TrainerConfig) -> None:
-    """Raise SettingError for model.attention_backend=flex on a CPU, where torch has no backward pass of it."""
-    if model.attention_backend == "flex" and _device(trainer) != "cuda":
-        problem = "trains on CUDA only; valid here: auto, reference, sdpa, banded, blockwise"
-        raise SettingError("model.attention_backend", "flex", problem)
+def check_attention_device(model: ModelConfig, trainer: TrainerConfig) -> None:
+    """Raise SettingError for an attention backend that can't train on the device of the run."""
+    device, problem = _device(trainer), None
+    if model.attention_backend == "flex" and device != "cuda":
+        problem = "trains on CUDA only, as torch has no backward pass of it elsewhere"
+    if model.attention_backend == "triton":
+        problem = triton_problem(device)
+    if problem:
+        problem = f"{problem}; valid here: auto, reference, sdpa, banded, columns, blockwise"
+        raise SettingError("model.attention_backend", model.attention_backend, problem)
 
 
 def keep_freed_memory() -> None:

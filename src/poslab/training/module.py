@@ -1,6 +1,7 @@
 """Lightning module of a run: the loss of the data on the model, validation, and the optimizer."""
 
 import math
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from poslab.model.decoder import GPT
 from poslab.runs.checkpoint_files import describe
 from poslab.runs.code import continued, fingerprints, model_fingerprint
 from poslab.training.data import DataModule
+from poslab.training.length import steps_by_limit, steps_by_pace
 from poslab.training.optimizer import clip_gradients, make_optimizer, make_schedule, with_schedule
 from poslab.training.state import RunState
 
@@ -77,7 +79,7 @@ class LanguageModel(LightningModule):
     def configure_optimizers(self) -> Any:
         self._trained = list(self.parameters())
         optimizer = self.make_optimizer()
-        schedule = with_schedule(optimizer, make_schedule(self.config.schedule), self.total_steps())
+        schedule = with_schedule(optimizer, make_schedule(self.config.schedule), self.total_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def make_optimizer(self) -> torch.optim.Optimizer:
@@ -90,11 +92,15 @@ class LanguageModel(LightningModule):
     def steps_per_epoch(self) -> int:
         return math.ceil(self.trainer.num_training_batches / self.trainer.accumulate_grad_batches)
 
+    @cached_property
+    def steps_by_limit(self) -> dict[str, int]:
+        """After how many optimizer steps each setting that limits them ends the run."""
+        return steps_by_limit(self.trainer, self.config)
+
     def total_steps(self) -> int:
-        """Return how many optimizer steps the run has, if nothing stops it early."""
-        limit = self.config.trainer.max_steps
-        steps = self.trainer.estimated_stepping_batches  # infinite without a number of epochs
-        return int(steps if limit == -1 else min(steps, limit))
+        """Return how many optimizer steps the run has, if nothing stops it early; where only time ends it, an
+        estimate."""
+        return min(self.steps_by_limit.values()) if self.steps_by_limit else steps_by_pace(self.trainer)
 
     def configure_gradient_clipping(
         self,

@@ -97,9 +97,9 @@ def make_schedule(node: Node) -> Factor:
     return schedule
 
 
-def with_schedule(optimizer: torch.optim.Optimizer, schedule: Factor, total_steps: int) -> LambdaLR:
-    """Give the optimizer the rates of a schedule, to be advanced at every step."""
-    return LambdaLR(optimizer, lambda step: schedule(step, total_steps))
+def with_schedule(optimizer: torch.optim.Optimizer, schedule: Factor, total_steps: Callable[[], int]) -> LambdaLR:
+    """Give the optimizer the rates of a schedule, to be advanced at every step, when `total_steps` is asked for."""
+    return LambdaLR(optimizer, lambda step: schedule(step, total_steps()))
 
 
 def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:

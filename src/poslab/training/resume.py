@@ -27,7 +27,7 @@ from poslab.runs.initial import initial_fields
 from poslab.runs.readers import read_config
 from poslab.signals import Interrupted
 from poslab.training.data import DataModule
-from poslab.training.resume_points import has_stopped
+from poslab.training.length import has_stopped
 from poslab.training.state import RunState, rewind_logs
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -234,7 +234,7 @@ def _check_not_shortened(state: RunState, config: TrainConfig, own: dict[str, An
 
 def _check_not_finished(folder: RunFolder, state: RunState, config: TrainConfig, own: dict[str, Any]) -> None:
     """Raise SettingError where the run is finished, and the settings ask for no more. own: its own settings."""
-    before, trainer = flat(own), config.trainer
+    before = flat(own)
     lengths = {name: value for name, value in flat(config.plain).items() if role_of(name) is Role.LENGTH}
     trained = {"trainer.max_epochs": state.epochs, "trainer.max_steps": state.step}
     reached = [name for name, count in trained.items() if lengths[name] not in (None, -1) and count >= lengths[name]]
@@ -242,10 +242,7 @@ def _check_not_finished(folder: RunFolder, state: RunState, config: TrainConfig,
         return
     longer = "a greater trainer.max_epochs, max_steps or max_time, or a lower target_loss, trains on"
     if reached:
-        or_none = ", or null," if reached == ["trainer.max_epochs"] and trainer.max_steps != -1 else ""
-        longer = (
-            f"{' and '.join(f'{name}={lengths[name]}' for name in reached)} ends it, a greater one{or_none} trains on"
-        )
+        longer = f"{' and '.join(f'{name}={lengths[name]}' for name in reached)} ends it, a greater one trains on"
     raise SettingError("resume", folder, f"it is finished, after {state.step} steps; {longer}")
 
 

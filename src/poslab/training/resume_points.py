@@ -7,7 +7,6 @@ an epoch follows is saved there.
 
 import hashlib
 import random
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from poslab.errors import RunStopped, first_line
 from poslab.runs.checkpoint_files import SAFETENSORS, save_weights
 from poslab.runs.folder import RunFolder
 from poslab.signals import Interrupted, StopRequest
+from poslab.training.length import has_stopped
 from poslab.training.module import language_model_of
 from poslab.training.state import note_logs
 
@@ -127,11 +127,6 @@ class ResumePoints(Checkpoint):
         state.threads = torch.get_num_threads()
         state.random = random_states()
         note_logs(self.folder, state)
-
-
-def has_stopped(early_stopping: Mapping[str, Any]) -> bool:
-    """Return whether an EarlyStopping, given by its state, has ended a run."""
-    return bool(early_stopping["wait_count"] >= max(1, early_stopping["patience"]))
 
 
 def _between_steps(trainer: Trainer) -> bool:

@@ -20,7 +20,7 @@ from poslab.training.console import conclude, introduce
 from poslab.training.data import make_data
 from poslab.training.initial_model import make_model
 from poslab.training.loggers import check_loggers, commands_of
-from poslab.training.machine import check_flex, keep_freed_memory
+from poslab.training.machine import check_attention_device, keep_freed_memory
 from poslab.training.module import LanguageModel
 from poslab.training.optimizer import make_schedule
 from poslab.training.resume import ResumedRun, open_run_to_resume, resume_hints
@@ -46,7 +46,7 @@ def train(config: TrainConfig) -> Summary:
     code_fingerprint()  # of the code that is loaded now, which may be edited before the run ends
     quieten()
     keep_freed_memory()
-    check_flex(config.model, config.trainer)
+    check_attention_device(config.model, config.trainer)
     check_loggers(config.logger)
     processes = check_trainer(config.trainer)
     try_before_training(config)
@@ -83,6 +83,8 @@ def train(config: TrainConfig) -> Summary:
                 summary = replace(summary, **data.test(folder.path))
                 summary.write(folder.summary)  # last: what has one is finished
                 folder.previous.unlink(missing_ok=True)
+                if folder.best.exists() and not config.settings.keep_last:
+                    folder.last.unlink(missing_ok=True)
                 conclude(summary, module, folder, commands_of(trainer.loggers))
     check_target(config.settings.target_loss, module.state)
     return summary

@@ -38,8 +38,8 @@ from poslab.metric import LOSS
 from poslab.processes import launched, launcher_plugins
 from poslab.runs.folder import RunFolder
 from poslab.signals import StopRequest
-from poslab.training.console import LineAMinute, ValidationLines
 from poslab.training.console import ProgressBar as OwnProgressBar
+from poslab.training.console import ProgressLines, ValidationLines
 from poslab.training.data import DataModule
 from poslab.training.figures import ProbeFigures, TrainingFigures
 from poslab.training.loggers import HyperParameters, Pictures, SampleText, make_loggers
@@ -62,7 +62,7 @@ def make_trainer(
         # Ahead of those that print, which it lets through; to read the loss waits for a GPU.
         callbacks.insert(0, OwnProgressBar(refresh_rate=config.trainer.log_every_n_steps))
     else:
-        callbacks.append(LineAMinute())
+        callbacks.append(ProgressLines())
     own: dict[str, Any] = {"max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
     loggers = make_loggers(config.logger, folder)
     with refusals_in_one_line():

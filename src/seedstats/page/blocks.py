@@ -27,10 +27,11 @@ class Heading:
 
 @dataclass(frozen=True)
 class Text:
-    """Paragraph. large: the answer that a page begins with."""
+    """Paragraph. large: the answer that a page begins with. caveat: it weakens that."""
 
     text: str
     large: bool = False
+    caveat: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,21 +89,28 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """Figure with a title and a caption. name: of its file, and its id. small: it is part of a gallery. folded: as of a
-    Heading."""
+    """Figure with a title and a caption: panels, which stand side by side where there is room. name: its id, and that
+    of its files. small: it is part of a gallery. folded: as of a Heading."""
 
     name: str
     title: str
     caption: str
-    figure: Drawing
+    panels: Sequence[Drawing]
     small: bool = False
     folded: bool = False
 
-    @cached_property
-    def svg(self) -> str:
-        from seedstats.page.svg import svg  # loads matplotlib
+    @property
+    def files(self) -> dict[str, str]:
+        """Return the panels as SVG text, by the names of their files."""
+        if len(self.panels) == 1:
+            return {f"{self.name}.svg": self.svgs[0]}
+        return {f"{self.name}_{number}.svg": text for number, text in enumerate(self.svgs, 1)}
 
-        return svg(self.figure)
+    @cached_property
+    def svgs(self) -> list[str]:
+        from seedstats.page import svg  # loads matplotlib
+
+        return [svg.svg(panel) for panel in self.panels]
 
 
 @dataclass(frozen=True)
@@ -110,6 +118,14 @@ class Gallery:
     """Small figures side by side, whose captions name them."""
 
     figures: Sequence[Figure]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a page or a section begins with: text, and beside it, where there is room, the figure that shows it."""
+
+    text: Sequence[Block]
+    figure: Figure
 
 
 @dataclass(frozen=True)
@@ -135,7 +151,7 @@ class Definitions:
     items: dict[str, str]
 
 
-Block: TypeAlias = Heading | Text | Bullets | Table | Figure | Gallery | Details | Code | Definitions
+Block: TypeAlias = Heading | Text | Bullets | Table | Figure | Gallery | Opening | Details | Code | Definitions
 
 
 def folded(blocks: Iterable[Block]) -> list[Block]:
@@ -150,5 +166,8 @@ def figures(blocks: Sequence[Block]) -> Iterator[Figure]:
             yield block
         elif isinstance(block, Gallery):
             yield from block.figures
+        elif isinstance(block, Opening):
+            yield from figures(block.text)
+            yield block.figure
         elif isinstance(block, Heading | Details):
             yield from figures(block.blocks)

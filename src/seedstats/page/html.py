@@ -3,8 +3,8 @@
 `_element` is the one place where text is escaped: what is no Markup yet.
 """
 
-import base64
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from string import Template
 
@@ -20,16 +20,21 @@ from seedstats.page.blocks import (
     Figure,
     Gallery,
     Heading,
+    Opening,
     Table,
     Text,
 )
+from seedstats.page.style import style
+from seedstats.page.svg import inline
 
-_PAGE = Path(__file__).with_name("page.html")  # its style and script
+_PAGE = Path(__file__).with_name("page.html")  # and its script
+_STRONG = 7  # shade, from which on a cell's text is light
+_LEGIBLE = 72  # pixels of an inch, from which on text can be read
 
 
 def page(title: str, blocks: Sequence[Block]) -> str:
-    """Return the page, with its pictures as data URIs, so that nothing is fetched."""
-    content = {"title": escape(title), "body": _element("h1", title) + _all(blocks, 2)}
+    """Return the page, with its style and pictures, so that nothing is fetched."""
+    content = {"title": escape(title), "style": style(), "body": _element("h1", title) + _all(blocks, 2)}
     return Template(_PAGE.read_text(encoding="utf-8")).substitute(content)
 
 
@@ -42,8 +47,8 @@ def _block(block: Block, level: int) -> Markup:
     match block:
         case Heading(title, blocks, anchor, folded):
             return _titled(_element(f"h{level}", title, id=anchor), _all(blocks, level + 1), folded)
-        case Text(text, large):
-            return _element("p", text, class_="headline" if large else "")
+        case Text(text, large, caveat):
+            return _element("p", text, class_=f"{'headline' * large} {'caveat' * caveat}".strip())
         case Bullets(items, kind, links):
             lines = map(_linked, items, links) if links else items
             return _element("ul", *(_element("li", line) for line in lines), class_=kind)
@@ -52,9 +57,13 @@ def _block(block: Block, level: int) -> Markup:
         case Figure():
             return _figure(block, level)
         case Gallery(figures):
-            return _element("div", _all(figures, level), class_="gallery")
+            return _element("div", _all(figures, level), class_="cards")
+        case Opening(text, figure):
+            drawn = _element("figure", _panels(figure), _caption(figure), id=figure.name)
+            return _element("div", _element("div", _all(text, level)), drawn, class_="row first")
         case Details(summary, blocks, is_open):
-            return _element("details", _element("summary", summary), _all(blocks, level + 1), open=is_open and "open")
+            content = _element("summary", summary), _all(blocks, level + 1)
+            return _element("details", *content, open=is_open and "open", class_="aside" if level == 2 else "")
         case Code(text):
             return _element("pre", text)
         case Definitions(items):
@@ -111,17 +120,32 @@ def _rows(table: Table, rows: Iterable[Sequence[str | Cell]]) -> Iterable[Markup
 
 def _cell(content: str | Cell, tag: str, words: bool, **attributes: str) -> Markup:
     cell = Cell(content) if isinstance(content, str) else content
-    kind = f"{'words' * words} {'marked' * cell.marked}".strip()
+    kinds = {"words": words, "marked": cell.marked, "strong": (cell.shade or 0) >= _STRONG}
+    kind = " ".join(name for name, has in kinds.items() if has)
     style = "" if cell.shade is None else f"--shade: {cell.shade}"
     return _element(tag, cell.text, title=cell.tooltip, class_=kind, style=style, **attributes)
 
 
 def _figure(figure: Figure, level: int) -> Markup:
-    title = Markup("") if figure.small else _element(f"h{level}", figure.title)
-    uri = "data:image/svg+xml;base64," + base64.b64encode(figure.svg.encode()).decode()
-    width = int((59 if figure.small else 64) * figure.figure.get_figwidth())  # at which its text can be read
-    picture = Markup('<img src="{}" alt="{}" style="min-width: {}px">').format(uri, figure.title, width)
-    content = _element("div", picture, class_="wide") + _element("figcaption", figure.caption)
-    if figure.folded:
-        return _titled(title, _element("figure", content, id=figure.name), folded=True)
-    return _element("figure", title, content, id=figure.name)
+    """Render a figure beside its title and caption; one of a gallery above its caption, which names it."""
+    if figure.small:
+        return _element("figure", _panels(figure), _caption(figure), id=figure.name)
+    title = _element(f"h{level}", figure.title)
+    text = _caption(figure) if figure.folded else title + _caption(figure)
+    content = _element("figure", _element("div", text), _panels(figure), id=figure.name, class_="row")
+    return _titled(title, content, folded=True) if figure.folded else content
+
+
+def _caption(figure: Figure) -> Markup:
+    return _element("figcaption", figure.caption)
+
+
+def _panels(figure: Figure) -> Markup:
+    """Render the panels side by side, those of one width together: as many as have room at a size at which their text
+    can be read."""
+    drawn = zip(figure.panels, figure.svgs, strict=True)
+    rows = []
+    for width, of_width in groupby(drawn, key=lambda panel: panel[0].get_figwidth()):
+        elements = [inline(text, figure.title) for _, text in of_width]
+        rows.append(_element("div", *elements, class_="panels", style=f"--least: {_LEGIBLE * width:.0f}px"))
+    return _element("div", *rows)

@@ -1,19 +1,29 @@
 """Tables as LaTeX that compiles without packages."""
 
+import re
 from collections.abc import Iterable
 
 from seedstats.page.blocks import Cell, Table
 
 _ESCAPED = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$",
-    "|": "$|$", "±": r"$\pm$", "×": r"$\times$", "–": "--", "—": "---", "\n": " ",
+    "|": "$|$", "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "–": "--", "—": "---", "\xa0": "~",
     **{mark: f"\\{mark}" for mark in "&%$#_{}"},
 }  # fmt: skip
+_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi "
+    "omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+)
+_ESCAPED |= {
+    letter: f"$\\{name}$" for letter, name in zip("αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ", _GREEK.split(), strict=True)
+}
+# What LaTeX's own fonts have beside ASCII: Latin letters up to U+017E, but for some.
+_WITHOUT_PACKAGES = {*map(chr, range(0xA1, 0x17F)), *"‘’“”…€→"} - {*"«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲų"}
 
 
 def table(content: Table) -> str:
-    """Return a tabular environment: a line for each row, marked cells bold. Characters beyond Latin-1, which need a
-    package, become question marks."""
+    """Return a tabular environment: a line for each row, marked cells bold. Characters that need a package become their
+    numbers, as U+6CE8, so that names stay different."""
     columns = "l" + "r" * (len(content.columns) - 1)
     lines = [_line(content.columns), r"\hline", *map(_line, content.rows)]
     lines += [r"\hline", *map(_line, content.foot)] if content.foot else []
@@ -22,16 +32,26 @@ def table(content: Table) -> str:
 
 def text(content: str) -> str:
     """Return text with what LaTeX would obey escaped."""
-    escaped = "".join(_ESCAPED.get(mark, mark) for mark in content)
-    return escaped.encode("latin-1", errors="replace").decode("latin-1")
+    return "".join(map(_character, content))
+
+
+def _character(mark: str) -> str:
+    if mark in _ESCAPED:
+        return _ESCAPED[mark]
+    if mark.isspace():
+        return " "
+    if mark in _WITHOUT_PACKAGES or (mark.isascii() and mark.isprintable()):
+        return mark
+    return f"U+{ord(mark):04X}"
 
 
 def _line(row: Iterable[str | Cell]) -> str:
     cells = [Cell(cell) if isinstance(cell, str) else cell for cell in row]
-    bold = [rf"\textbf{{{text(cell.text)}}}" if cell.marked else _signed(text(cell.text)) for cell in cells]
+    signed = [_signed(text(cell.text)) for cell in cells]
+    bold = [rf"\textbf{{{content}}}" if cell.marked else content for content, cell in zip(signed, cells, strict=True)]
     return " & ".join(bold) + r" \\"
 
 
-def _signed(number: str) -> str:
-    """Return a number below 0 with a minus instead of a hyphen."""
-    return f"${number}$" if number[:1] == "-" and number[1:].replace(".", "").isdigit() else number
+def _signed(cell: str) -> str:
+    """Return a cell whose numbers below 0 have a minus instead of a hyphen."""
+    return re.sub(r"(?<![\w.])-(?=\.?\d)", "$-$", cell)

@@ -12,7 +12,9 @@ from itertools import chain, count
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.figure import Figure
 
 # (on white, on black). The first four are Okabe and Ito's, which the colour-blind can tell apart, or nearly those.
 COLOURS = (
@@ -38,24 +40,25 @@ _SALT = 742424
 
 # Settings of matplotlib for every figure: `matplotlib.rc_context(STYLE)`.
 STYLE: Any = {
-    "font.size": 10,
+    "font.size": 11,
+    "axes.labelsize": 10,
     "text.color": INK[0],
     "axes.labelcolor": SOFT[0],
     "axes.edgecolor": SOFT[0],
     "axes.linewidth": 0.8,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.titlesize": "medium",
+    "axes.titlesize": 11,
     "axes.titlelocation": "left",
     "axes.axisbelow": True,
     "grid.color": LINE[0],
     "grid.linewidth": 0.8,
     "xtick.color": SOFT[0],
     "ytick.color": SOFT[0],
-    "xtick.labelsize": "small",
-    "ytick.labelsize": "small",
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
     "legend.frameon": False,
-    "legend.fontsize": "small",
+    "legend.fontsize": 9,
 }
 
 
@@ -148,13 +151,22 @@ def styled() -> Any:
     return matplotlib.rc_context(STYLE)
 
 
+def new_panel(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return a panel of that size in inches, and its axes; to be called where figures are `styled`."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots()
+    axes.grid()
+    return figure, axes
+
+
 def wrapped(label: str, width: int = 36) -> str:
     """Break a label into lines of at most `width` characters that a figure can show."""
     return "\n".join(printable(line) for line in textwrap.wrap(label, width))
 
 
 def printable(word: str) -> str:
-    """Replace characters that no figure shows: a dollar sign would begin a formula, and an SVG holds no control
-    characters."""
+    """Replace characters that no figure shows: a dollar sign would begin a formula, an SVG holds no control characters,
+    and a legend leaves out what begins with "_", which gets an empty character before it."""
     visible = (c if c.isprintable() else "␣" if c.isspace() else "�" for c in word.replace("\n", "↵"))
-    return "".join(visible).strip().replace("$", r"\$") or "␣"
+    text = "".join(visible).strip().replace("$", r"\$") or "␣"
+    return f"\u200b{text}" if text.startswith("_") else text

@@ -16,6 +16,7 @@ from seedstats.page.blocks import (
     Figure,
     Gallery,
     Heading,
+    Opening,
     Table,
     Text,
 )
@@ -43,9 +44,12 @@ def _block(block: Block, level: int) -> list[str]:
             return [_heading(block.title, level), _table(block), _text(block.note)]
         case Figure():
             title = "" if block.small else _heading(block.title, level)
-            return [title, f"![{_text(block.title)}](figures/{block.name}.svg)", _text(block.caption)]
+            pictures = " ".join(f"![{_text(block.title)}](figures/{file})" for file in block.files)
+            return [title, pictures, _text(block.caption)]
         case Gallery(figures):
             return _all(figures, level)
+        case Opening(text, figure):
+            return [*_all(text, level), *_block(figure, level)]
         case Details(summary, blocks, is_open):
             opening = f"<details{' open' * is_open}><summary>{html.escape(summary)}</summary>"
             return [opening, *_all(blocks, level + 1), "</details>"]

@@ -34,7 +34,12 @@ def inline(text: str, title: str) -> Markup:
     room, without ids that two figures could share."""
     own = f"f{zlib.crc32(text.encode()):x}"
     text = text[text.index("<svg") :]
-    for superfluous in (r"<style.*?</style>", r"<metadata>.*?</metadata>", r'(?<=<g) id="[^"]*"'):
+    for superfluous in (
+        r"<style.*?</style>",
+        r"<metadata>.*?</metadata>",
+        r' xmlns(:\w+)?="[^"]*"',
+        r'(?<=<g) id="[^"]*"',
+    ):
         text = re.sub(superfluous, "", text, flags=re.DOTALL)
     for reference in (' id="', "url(#", 'href="#'):
         text = text.replace(reference, reference + own)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from seedstats.page.blocks import Block, Bullets, Cell, Heading, Table, Text
+from seedstats.page.blocks import Block, Bullets, Cell, Heading, Opening, Table, Text
 
 _BEFORE = {"answer": "- ", "plain": "- ", "caveat": "  caveat: "}
 
@@ -24,8 +24,10 @@ def _block(block: Block) -> str:
     match block:
         case Heading(title, blocks):
             return f"\n{title}\n\n{page(blocks)}"
-        case Text(text):
-            return text
+        case Text(text, _, caveat):
+            return f"{_BEFORE['caveat']}{text}" if caveat else text
+        case Opening(text):
+            return page(text)
         case Bullets(items, kind):
             return "\n".join(_BEFORE[kind] + item for item in items)
         case Table():

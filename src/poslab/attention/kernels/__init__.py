@@ -23,6 +23,9 @@ near_tables.py describes how tables by distance reach a tile. Without near table
     sdpa.py        anywhere attention without position; on CUDA also a bias by distance, as the mask of torch's kernels
     banded.py      on CUDA keys and values of few distances, by torch's flash kernel and a band of near keys
     flex.py        on CUDA tables of keys and queries, a bias of keys, long texts, by torch's flex_attention
+    columns.py     a bias linear in the distance, a bias of keys, as further channels of torch's flash kernel
+    near_far.py    on CUDA all tables but those of queries, a bias of keys, windows, by poslab's own kernels in Triton
 
-Each file begins with what it gains. A kernel stays while that is 1.15 times or more at some length of 256 to 2,048.
+Each file begins with what it gains. A kernel stays while that is 1.15 times or more at some length of 256 to 2,048. The
+last two have not been timed on a GPU, so `auto` doesn't choose them.
 """
