@@ -25,7 +25,8 @@ from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import OmegaConf
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
 from processes import PRELOADED, run_process
 from runs_to_compare import SUMMARY, change_config, change_summary, compare
 from runs_to_resume import TINY_TASK, assert_same_weights
@@ -110,10 +111,14 @@ def away_from_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture(autouse=True)
 def composed_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs are composed of yamls that are put together once, but in slow tests."""
+
+    def load_sweep_config(loader: ConfigLoader, config: DictConfig, given: list[str]) -> DictConfig:
+        job = composed(*given, hydra=True)
+        job.hydra.mode = RunMode.MULTIRUN
+        return job
+
     if "slow" not in request.keywords:
-        monkeypatch.setattr(
-            ConfigLoaderImpl, "load_sweep_config", lambda _, config, given: composed(*given, hydra=True)
-        )
+        monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", load_sweep_config)
 
 
 def hydra_s_loader() -> ConfigLoader:

@@ -47,7 +47,8 @@ def checked(
         raise SettingError(group, values, f"must be a group of settings, not a single value; see configs/{group}")
     given = {str(name): value for name, value in values.items() if value != "???"}  # of which nobody gave a value
     try:
-        return _adapter(schema).validate_python(given, context=context)
+        adapter: Any = _adapter(schema)  # type: ignore[arg-type]
+        return adapter.validate_python(given, context=context)  # type: ignore[no-any-return]
     except ValidationError as error:
         # In the order of the values; what is missing comes last.
         order = {name: place for place, name in enumerate(given)}
@@ -80,7 +81,8 @@ def _setting_error(errors: list[Any], schema: type, group: str, elsewhere: Calla
         return cause.prefixed(option) if option else cause
     if cause is not None:
         return SettingError(group, full_name(schema), f"refuses its settings: {cause}")
-    fields = {field.name: field for field in dataclasses.fields(owner) if field.metadata.get("given", True)}  # type: ignore[arg-type]
+    every: Any = dataclasses.fields(owner)  # type: ignore[arg-type]
+    fields = {field.name: field for field in every if field.metadata.get("given", True)}
     if first["type"] == "unexpected_keyword_argument":
         others = [name for name in elsewhere() if not name.startswith(f"{group}.")]
         options = {name: f"{group}/{name}" for name in fields if f"{group}/{name}" in others}
@@ -126,7 +128,7 @@ def _names(error: Any, schema: type) -> tuple[list[str], type]:
     names: list[str] = []
     owner, inner = schema, schema
     for part in error["loc"]:
-        fields = {field.name for field in dataclasses.fields(inner)} if inner else set()  # type: ignore[arg-type]
+        fields = {field.name for field in dataclasses.fields(inner)} if inner else set()
         if isinstance(part, int):
             names.append(str(part))
         elif part == "of" and names and names[-1].isdecimal():

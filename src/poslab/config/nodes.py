@@ -167,10 +167,10 @@ def with_settings(node: Mapping[str, Any], given: Mapping[str, str]) -> dict[str
 
     A scheme that is named keeps nothing but what is given below it: other settings are of the scheme before it.
     """
-    node = copy.deepcopy(dict(node))
+    changed = copy.deepcopy(dict(node))
     for name in sorted(given, key=lambda name: (name.count("."), not name.endswith(TARGET))):  # schemes come first
         *way, last = name.split(".")
-        inner = node
+        inner = changed
         for part in way:
             below = by_place(inner.get(part))
             inner[part] = {TARGET: below} if isinstance(below, str) else below if isinstance(below, dict) else {}
@@ -178,7 +178,7 @@ def with_settings(node: Mapping[str, Any], given: Mapping[str, str]) -> dict[str
         if last == TARGET:
             inner.clear()
         inner[last] = _value(given[name])
-    return node
+    return changed
 
 
 def _value(text: str) -> Any:

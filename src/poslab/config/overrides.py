@@ -207,7 +207,7 @@ def naming_experiment(error: SettingError, overrides: Iterable[str], roots: Iter
     given = given_settings(overrides)
     for group in ("experiment", "debug"):
         files = [file for root in roots if (file := root / group / f"{given.get(group)}.yaml").is_file()]
-        if error.option not in given and any(error.option in flat_node(OmegaConf.load(file)) for file in files):
+        if error.option not in given and any(error.option in flat_node(dict(OmegaConf.load(file))) for file in files):
             return SettingError(error.option, error.value, f"set by {group}={given[group]}; {error.problem}")
     return error
 

@@ -44,7 +44,11 @@ def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
         raise SettingError(named_by, target, "must be a class derived from poslab.positions.PositionScheme")
     require_frozen(scheme, named_by, target)
     settings = {name: _as_list(value, f"{option}.{name}") for name, value in settings.items()}
-    of_entries = [name for name, hint in get_type_hints(scheme).items() if hint == tuple[Entry, ...]]
+    try:
+        hints = get_type_hints(scheme)
+    except NameError:  # of which `checked` tells
+        hints = {}
+    of_entries = [name for name, hint in hints.items() if hint == tuple[Entry, ...]]
     for name in of_entries:
         if isinstance(settings.get(name), list | tuple):
             places = enumerate(settings[name])
