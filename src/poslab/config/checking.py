@@ -81,7 +81,7 @@ def _setting_error(errors: list[Any], schema: type, group: str, elsewhere: Calla
         return cause.prefixed(option) if option else cause
     if cause is not None:
         return SettingError(group, full_name(schema), f"refuses its settings: {cause}")
-    every: Any = dataclasses.fields(owner)  # type: ignore[arg-type]
+    every: Any = dataclasses.fields(owner)
     fields = {field.name: field for field in every if field.metadata.get("given", True)}
     if first["type"] == "unexpected_keyword_argument":
         others = [name for name in elsewhere() if not name.startswith(f"{group}.")]
