@@ -34,7 +34,14 @@ from poslab.positions import RelativeTerms
 # Tiles tried in place of each kernel's own: queries, keys, warps, stages. Those of tables are square.
 TRIED = (Tile(128, 64, 4, 3), Tile(64, 64, 4, 3), Tile(64, 32, 4, 2))
 TRIED_OF_TABLES = (Tile(64, 64, 4, 1),)
-STEPS = ("poslab absolute", "poslab rope", "poslab alibi", "poslab alibi, columns", "poslab alibi, triton", "poslab t5")
+STEPS: tuple[str, ...] = (
+    "poslab absolute",
+    "poslab rope",
+    "poslab alibi",
+    "poslab alibi, columns",
+    "poslab alibi, triton",
+    "poslab t5",
+)
 STEPS += ("poslab t5, triton", "poslab shaw", "poslab shaw, triton", "poslab fire, triton", BARE + COMPILED)
 
 
@@ -153,7 +160,7 @@ def flash_pass(plan: Plan, length: int) -> Callable[[], list[Tensor]]:
 
     def run() -> list[Tensor]:
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return [out, *torch.autograd.grad(out, (q, k, v), grad)]
+        return [out.detach(), *torch.autograd.grad(out, (q, k, v), grad)]
 
     return run
 
@@ -171,7 +178,7 @@ def attention_pass(
 
     def run() -> list[Tensor]:
         out = attend(q, k, v, terms_of(table, tables, length), backend=backend)
-        return [out, *torch.autograd.grad(out, (q, k, v, *tables), grad)]
+        return [out.detach(), *torch.autograd.grad(out, (q, k, v, *tables), grad)]
 
     return run
 
