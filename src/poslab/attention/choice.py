@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
     backend: str
     device: str | None  # None: any
-    bits: Set[int]  # of values
+    bits: Set[int] | None  # of values; None: any
     parts: Set[str] | None  # that may enter; None: any
     first: int | None  # None: never, because no GPU has timed it
     last: int | None  # None: any longer text
@@ -44,7 +44,7 @@ class Row(NamedTuple):
     figure: str  # that the lengths rest on
 
 
-_16, _ANY = {16}, {16, 32, 64}
+_16, _ANY = {16}, None
 _MASKED = {"bias", "window"} | _ALWAYS
 _MASK = "no more than a bias by distance and a window, up to 2,048 queries"
 _BAND = f"no more than {NEAR} distances, more than 256 queries"
@@ -108,7 +108,9 @@ def choose_backend(
 
     problem: str | None = f"more than {dense} queries"  # of what would have been chosen
     for row in CHOICES:
-        if row.device not in (None, device.type) or 8 * dtype.itemsize not in row.bits:
+        if row.device not in (None, device.type):
+            continue
+        if row.bits is not None and 8 * dtype.itemsize not in row.bits:
             continue
         if row.parts is not None and not parts <= row.parts:
             continue
