@@ -11,13 +11,14 @@ import pytest
 import torch
 from common import ENDING, ENDLESS, compose_config, make_scheme
 from corpora import LFS_POINTER, VERDICT
+from refusals import refused
 from runs_to_evaluate import Malicious, make_run
 
 from poslab.errors import SettingError
 from poslab.evaluation.evaluate import evaluate
 from poslab.evaluation.files import evaluate_checkpoint, own_text
 from poslab.processors import largest_tensor
-from poslab.runs.checkpoint import load_checkpoint
+from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.evaluation import read_evaluation
 from poslab.runs.initial import initial_fields
@@ -205,3 +206,11 @@ def test_weights_that_are_pointers_of_git_lfs_are_called_so(name: str, run: Path
         load_checkpoint(file)
     with pytest.raises(SettingError, match=r"^init_from=.*Git LFS"):
         initial_fields(str(file))
+
+
+def test_a_folder_of_runs_is_refused_with_one_of_them(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").touch()
+    with refused("ckpt", tmp_path, str(tmp_path / "second")):
+        find_checkpoint(tmp_path)

@@ -87,6 +87,9 @@ def find_checkpoint(path: str | Path) -> Path:
                 return candidate
     except OSError as error:
         raise SettingError("ckpt", path, f"can't be read: {error.strerror}") from error
+    runs = sorted(config.parent for config in given.glob("*/config.yaml"))
+    if runs:
+        raise SettingError("ckpt", path, f"is a folder of runs; name one of them, as in {runs[-1]}")
     raise SettingError("ckpt", path, missing(given, "no such file, nor a run folder with a checkpoint"))
 
 
