@@ -176,6 +176,7 @@ DAMAGE |= {
     "no data": described("config", data=...),
     "no encoding": described("config", "data", encoding=...),
     "a number for an encoding": described("config", "data", encoding=5),
+    "more layers than can be made": described("config", "model", num_layers=10**9),
     "text for a seed": described("config", seed="x"),
     "a seed below 0": described("config", seed=-1),
     "no seed": described("config", seed=...),

@@ -205,6 +205,8 @@ def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], co
     """Load weights into the model described. Raises ValueError if they are not those of that model."""
     without_training = {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
     sizes = typed(ModelConfig, settings | without_training, "model", {Node: module_node})
+    if sizes.num_layers > len(content["state_dict"]):  # before so many are made, which could take any time
+        raise ValueError("its weights don't fit the model that it describes")
     model = decoder_of(scheme, vocab_size=vocab_size, **sizes.arguments)
     state, architecture = content["state_dict"], ARCHITECTURES.get(content.get("model_type", ""))
     if architecture is not None:
