@@ -218,4 +218,7 @@ def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], co
         model.load_state_dict(state)
     except RuntimeError as error:
         raise ValueError("its weights don't fit the model that it describes") from error
+    for name, parameter in model.named_parameters():
+        if parameter.is_floating_point() and not state[name].is_floating_point():  # as of a quantized model
+            raise ValueError(f"its weights {name} are whole numbers")
     return model
