@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from benchmarks.measure import device
 from benchmarks.settings import SCHEMES
-from poslab.attention import scheme_attention
+from poslab.attention import BACKENDS, scheme_attention
 from poslab.config.schemes import parse_scheme
 from poslab.model.decoder import GPT
 from poslab.model.mlp import SwiGLU
@@ -66,11 +66,12 @@ BLOCKS: dict[str, dict[str, Any]] = {
 }
 
 
-def poslab_gpt(scheme: str, size: Size, block: str = "") -> GPT:
-    """Return a decoder without dropout, compiled as `model.compile` is by default."""
+def poslab_gpt(scheme: str, size: Size, setup: str = "") -> GPT:
+    """Return a decoder without dropout, compiled as `model.compile` is by default. setup: its block, or its backend."""
     sizes: Any = {"embed_dim": size.embed, "num_layers": size.layers, "num_heads": size.heads}
     sizes |= {"vocab_size": size.vocabulary, "context_length": size.length, "compile": device().type == "cuda"}
-    return GPT(parse_scheme(scheme), dropout=0.0, **sizes | BLOCKS[block])
+    options = {"attention_backend": setup} if setup in BACKENDS else BLOCKS[setup]
+    return GPT(parse_scheme(scheme), dropout=0.0, **sizes | options)
 
 
 def poslab_attention(scheme: str, backend: str, q: Tensor, k: Tensor, v: Tensor) -> Attention:

@@ -13,7 +13,7 @@ from oracles import attention_by_loops, random_terms
 from refusals import refused
 from torch import Tensor
 
-from poslab.attention import BACKENDS, attend, choose_backend
+from poslab.attention import BACKENDS, attend, choice, choose_backend
 from poslab.attention.kernels import flex
 from poslab.errors import SettingError
 from poslab.positions import RelativeTerms
@@ -191,6 +191,21 @@ def test_16_bits_take_flex_earlier_where_it_can_be_had(monkeypatch: pytest.Monke
     assert [choose(queries, 0.0).name for queries in (1023, 1024)] == ["sdpa", "flex"]
     assert [choose(queries, 0.1).name for queries in (1024, 2048, 2049)] == ["sdpa", "sdpa", "blockwise"]
     assert choose_backend(BIAS, 2048, 0.0, torch.device("cuda")).name == "sdpa"
+
+
+@pytest.mark.parametrize(("backend", "parts"), [("columns", {"key_bias"}), ("triton", SHAW | {"window"})])
+def test_a_row_without_a_measured_length_is_not_chosen(
+    backend: str, parts: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("poslab.attention.kernels.near_far.triton_problem", lambda device: None)
+    monkeypatch.setattr(flex, "flex_problem", lambda device: None)
+    choose = partial(choose_backend, parts, device=torch.device("cuda"), dtype=torch.bfloat16)
+    before = [choose(queries, dropout_p=0.0).name for queries in (1023, 1024)]
+    assert backend not in before
+    measured = tuple(row._replace(first=1024) if row.backend == backend else row for row in choice.CHOICES)
+    monkeypatch.setattr(choice, "CHOICES", measured)
+    assert [choose(queries, dropout_p=0.0).name for queries in (1023, 1024)] == [before[0], backend]
+    assert choose(1024, dropout_p=0.1).name != backend
 
 
 def test_unusable_backends_are_refused() -> None:

@@ -1,6 +1,12 @@
-"""Gradients of what schemes learn, in float32 over long texts: within 1e-4 of those in float64."""
+"""Gradients of what schemes learn, in float32 over long texts: within 1e-4 of those in float64.
+
+Schemes with a network have units that are on for some pairs of tokens and off for others. A handful of 67 million stand
+so near to their kink that float32 switches them the other way, which by itself changes a gradient by up to 1e-3. The
+gradients in float64 are therefore taken with each unit switched as float32 has it.
+"""
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +24,33 @@ from poslab.positions.kerple import Kerple
 from poslab.positions.sink import Sink
 
 H, DH, LENGTH = 2, 8, 2048
+
+
+class Switches:
+    """Kinks of networks, in the place of the functions of torch that have them: which piece or side each pair is on is
+    recorded at first, and later repeated."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.kept: list[Tensor] = []
+        self.repeated: Iterator[Tensor] | None = None
+        self.bucketize = torch.bucketize
+        monkeypatch.setattr(torch, "bucketize", self._bucketize)
+        monkeypatch.setattr(torch.nn.functional, "leaky_relu", self._leaky_relu)
+
+    def _bucketize(self, x: Tensor, ends: Tensor, **settings: Any) -> Tensor:
+        piece = self.bucketize(x, ends, **settings)
+        return self._switched(piece) if x.is_floating_point() else piece
+
+    def _leaky_relu(self, x: Tensor, slope: float = 0.01, inplace: bool = False) -> Tensor:
+        return torch.where(self._switched(x.detach() > 0), x, slope * x)
+
+    def _switched(self, own: Tensor) -> Tensor:
+        if self.repeated is not None:
+            kept = next(self.repeated)
+            assert (kept != own).sum() <= 20  # float32 differs by rounding, no more
+            return kept
+        self.kept.append(own)
+        return own
 
 
 def assert_exact(scheme: PositionScheme, tables: dict[str, float] | None = None, **sizes: Any) -> None:
@@ -42,21 +75,26 @@ def assert_exact(scheme: PositionScheme, tables: dict[str, float] | None = None,
         wanted = {"allow_unused": True, "materialize_grads": True}
         return [y.double() for y in torch.autograd.grad(out, list(of_dtype.parameters()), grad.to(dtype), **wanted)]
 
-    exact = gradients(torch.float64, "auto")
-    networks = "hidden" in position.own_tables
-    largest = max((float(y.abs().max()) for y in exact), default=0.0)
+    networks = any(name.endswith("hidden") for name in position.own_tables)
+    exact = [] if networks else gradients(torch.float64, "auto")
     for backend in BACKENDS:
         if backend == "flex":  # which has no backward pass on a CPU
             continue
-        try:
-            found = gradients(torch.float32, backend)
-        except SettingError:  # for what it can't compute
-            continue
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            switches = Switches(monkeypatch) if networks else None
+            try:
+                found = gradients(torch.float32, backend)
+            except SettingError:  # for what it can't compute
+                continue
+            if switches is not None:
+                switches.repeated = iter(switches.kept)
+                exact = gradients(torch.float64, backend)
+                assert next(switches.repeated, None) is None
+        largest = max((float(y.abs().max()) for y in exact), default=0.0)
         for name, mine, theirs in zip(position.own_tables, found, exact, strict=True):
             of_table = float(theirs.abs().max())
             limit = 1e-4 * (max(of_table, largest / 10) if of_table > 1e-9 * largest else largest)
-            # Where a unit of a network stands at its kink, the gradient in float64 of rounded inputs differs as much.
-            assert float((mine - theirs).abs().max()) <= limit * (20 if networks else 1), (backend, name)
+            assert float((mine - theirs).abs().max()) <= limit, (backend, name)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 4.0])
@@ -76,6 +114,5 @@ def test_a_sum_along_the_text() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*SOUND, *VARIANTS])
 def test_all_schemes(name: str) -> None:
-    torch.manual_seed(2)  # with others a unit of DAPE's network may stand at its kink, at which float32 turns it off
     settings = {"max_position": LENGTH} if name.startswith("randomized") else {}
     assert_exact(make_scheme(name, **settings))

@@ -11,13 +11,16 @@ import pytest
 import torch
 from common import ENDING, ENDLESS, compose_config, make_scheme
 from corpora import LFS_POINTER, VERDICT
+from refusals import refused
 from runs_to_evaluate import Malicious, make_run
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from poslab.errors import SettingError
 from poslab.evaluation.evaluate import evaluate
 from poslab.evaluation.files import evaluate_checkpoint, own_text
 from poslab.processors import largest_tensor
-from poslab.runs.checkpoint import load_checkpoint
+from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.evaluation import read_evaluation
 from poslab.runs.initial import initial_fields
@@ -175,6 +178,7 @@ DAMAGE |= {
     "no data": described("config", data=...),
     "no encoding": described("config", "data", encoding=...),
     "a number for an encoding": described("config", "data", encoding=5),
+    "more layers than can be made": described("config", "model", num_layers=10**9),
     "text for a seed": described("config", seed="x"),
     "a seed below 0": described("config", seed=-1),
     "no seed": described("config", seed=...),
@@ -197,6 +201,16 @@ def test_damaged_checkpoints_are_refused_in_one_line(damage: Callable[[dict[str,
     assert "\n" not in str(refusal.value)
 
 
+def test_weights_of_whole_numbers_are_refused(run: Path) -> None:
+    """torch would cut off what doesn't fit, as of a quantized model."""
+    file = run / "checkpoints" / "best.safetensors"
+    with safe_open(file, "pt") as saved:
+        weights, metadata = {name: saved.get_tensor(name) for name in saved.keys()}, saved.metadata()  # noqa: SIM118
+    save_file(weights | {"final_norm.bias": weights["final_norm.bias"].to(torch.int8)}, file, metadata)
+    with pytest.raises(SettingError, match="final_norm"):
+        load_checkpoint(file)
+
+
 @pytest.mark.parametrize("name", ["best.safetensors", "last.ckpt"])
 def test_weights_that_are_pointers_of_git_lfs_are_called_so(name: str, run: Path) -> None:
     file = run / "checkpoints" / name
@@ -205,3 +219,11 @@ def test_weights_that_are_pointers_of_git_lfs_are_called_so(name: str, run: Path
         load_checkpoint(file)
     with pytest.raises(SettingError, match=r"^init_from=.*Git LFS"):
         initial_fields(str(file))
+
+
+def test_a_folder_of_runs_is_refused_with_one_of_them(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").touch()
+    with refused("ckpt", tmp_path, str(tmp_path / "second")):
+        find_checkpoint(tmp_path)

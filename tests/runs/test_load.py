@@ -136,3 +136,15 @@ def test_unreadable_folders_are_named(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("os.scandir", refuse)
     assert reasons(tmp_path / "runs") == {"locked": "can't be read: Permission denied"}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="has no devices among its files")
+@pytest.mark.parametrize("name", ["config.yaml", "summary.json"])
+def test_a_device_or_a_pipe_in_a_run_is_not_read(name: str, tmp_path: Path) -> None:
+    for number, make in enumerate((os.mkfifo, lambda path: path.symlink_to("/dev/zero"))):
+        run = write_run(tmp_path / str(number))
+        (run / name).unlink()
+        make(run / name)
+    runs, left_out = read_runs([str(tmp_path)])
+    assert not runs
+    assert [name in left.reason for left in left_out] == [True, True]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from poslab import GPT
 from poslab.attention import attend
-from poslab.attention.kernels.near_far_launch import Call
+from poslab.attention.kernels.near_far_launch import TILES, Call, Tile
 from poslab.nn import Attention, Kerple
 from poslab.positions import RelativeTerms
 from poslab.positions.t5 import T5
@@ -146,6 +146,15 @@ def stray_accesses(case: Case) -> int:
     ):
         results(case, "triton")
     return stray
+
+
+def with_tiles(case: Case, queries: int, keys: int) -> list[Tensor]:
+    """Return the results of kernels with other tiles than their own; those of tables are square."""
+    tile = Tile(queries, keys, 4, 1)
+    square = Tile(queries, queries, 4, 1)
+    tiles = {name: (square, square) if name[1] == "table_gradients" else (tile, tile) for name in TILES}
+    with mock.patch.dict(TILES, tiles):
+        return results(case, "triton")
 
 
 def twice(case: Case, backend: str) -> list[list[Tensor]]:

@@ -33,6 +33,7 @@ from poslab.training.trainer import check_trainer
         ("trainer.val_check_interval=4", "trainer.val_check_interval=4: an epoch has 3 batches"),
         ("trainer.strategy=fsdp", "trainer.strategy=fsdp: "),
         ("trainer.max_time=soon", "trainer.max_time=soon: "),
+        ("trainer.max_time=00:10", "trainer.max_time=00:10: must be days:hours:minutes:seconds"),
         ("model.attention_backend=sdpa", "model.attention_backend=sdpa: can't compute keys, values; valid"),
         ("model.attention_backend=flex trainer=cpu", "model.attention_backend=flex: trains on CUDA only"),
         ("model.attention_backend=triton trainer=cpu", "model.attention_backend=triton: "),

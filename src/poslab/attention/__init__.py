@@ -7,11 +7,13 @@ To see how a scheme's score is computed, read four files, here for T5:
     attention/scheme.py        the scheme's hooks in one layer, in their order; module.py: those before the first layer
     attention/reference.py     which keys a query sees, which row of the table a pair has; scores, softmax and output
 
-`attend` (attention/dispatch.py) chooses what computes it: with relative terms on a CPU reference.py up to 256 queries,
-as in the main job, else a faster backend with the same result; tests hold each of attention/kernels to reference.py.
+`attend` (attention/dispatch.py) computes it by the backend that the table in attention/choice.py names: with relative
+terms on a CPU reference.py up to 256 queries, as in the main job, else a faster one with the same result; tests hold
+each of attention/kernels to reference.py.
 """
 
-from poslab.attention.dispatch import Choice, attend, check_backend, choose_backend
+from poslab.attention.choice import Choice, check_backend, choose_backend
+from poslab.attention.dispatch import attend
 from poslab.attention.documents import checked_documents, numbered_documents
 from poslab.attention.module import SchemeModule
 from poslab.attention.position_ids import PositionIds

@@ -1,30 +1,27 @@
-"""Entry to attention for every scheme, and the choice of the backend behind it.
+"""Entry to attention for every scheme; `choice.py` chooses the backend behind it.
 
 A kernel is imported where it is chosen, so that a decoder loads those that it needs.
 
 B batch, H heads, Tq / Tk queries / keys, Dh head dimension, E numbers of a token's state.
 """
 
-from collections.abc import Set
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from poslab.attention.blocks import BLOCK
+from poslab.attention.choice import TAKES, check_backend, choose_backend
 from poslab.attention.documents import Documents, checked_documents
 from poslab.attention.reference import (
-    NEAR,
     AttentionSpec,
     Pairwise,
     for_queries,
     reference_attention,
     without_autocast,
 )
-from poslab.errors import SettingError, require_one_of
-from poslab.positions.base import BACKENDS, RelativeTerms
-from poslab.processors import in_transform
+from poslab.errors import SettingError
+from poslab.positions.base import RelativeTerms
 
 
 def attend(
@@ -118,7 +115,7 @@ def attend(
     whole = offset == 0 and q.shape[-2] == k.shape[-2]
     parts = spec.parts | {name for name, given in {"later keys": not causal, "cached keys": not whole}.items() if given}
     if documents is not None:  # in a compiled graph, in which only these two have a mask for them
-        backend = "sdpa" if parts <= _TAKES["sdpa"] else "reference"
+        backend = "sdpa" if parts <= TAKES["sdpa"] else "reference"
     elif backend == "auto":
         may_flex = not cached and q.dtype != torch.float64
         backend = choose_backend(parts, q.shape[-2], dropout_p, q.device, may_flex, v.dtype).name
@@ -161,136 +158,6 @@ def attend(
     with without_autocast(q.device):
         out = kernel(q.to(dtype), k.to(dtype), v.to(dtype), spec, dropout_p=dropout_p)
     return out.to(v.dtype)
-
-
-# What each backend of limited use can compute.
-_ALWAYS = {"far rows", "bias that isn't linear", "later keys", "cached keys"}
-_TAKES = {
-    "sdpa": {"bias", "window", "first_key", "documents"} | _ALWAYS,
-    "flex": {"bias", "window", "first_key", "keys", "queries", "key_bias"} | _ALWAYS,
-    "banded": {"keys", "values", "cached keys"},
-    "columns": {"bias", "key_bias", "far rows", "cached keys"},
-    "triton": {
-        "bias",
-        "bias that isn't linear",
-        "key_bias",
-        "keys",
-        "values",
-        "window",
-        "far rows",
-        "many rows",
-        "cached keys",
-    },
-}
-_DENSE_QUERIES = {"cpu": 256, "cuda": 512}  # up to which the dense formula is the faster one, and small enough
-_LONGEST_MASK = 2048  # queries, whose mask (H, Tq, Tk) is small beside what attention computes for a batch
-_FLEX_IN_16_BITS = 1024  # queries, from which flex takes less time than a mask
-_LONGEST_WITHOUT_BAND = 256  # queries, up to which the dense formula takes no more time
-
-
-class Choice(NamedTuple):
-    """Backend, and why it was chosen."""
-
-    name: str
-    why: str
-
-
-def check_backend(backend: str, parts: Set[str], dropout_p: float = 0.0, option: str = "backend") -> None:
-    """Raise SettingError, under the name `option`, for a backend that is unknown or can't compute this attention.
-
-    parts: as for `choose_backend`.
-    """
-    require_one_of(BACKENDS, **{option: backend})
-    lacking = sorted(parts - _TAKES.get(backend, parts))
-    lacking += ["dropout"] * (backend in ("flex", "banded", "columns", "triton") and dropout_p > 0)
-    if lacking:
-        raise SettingError(option, backend, f"can't compute {', '.join(lacking)}; valid: auto, reference, blockwise")
-
-
-def choose_backend(
-    parts: Set[str],
-    query_length: int,
-    dropout_p: float,
-    device: torch.device,
-    may_compile: bool = True,
-    dtype: torch.dtype = torch.float32,
-) -> Choice:
-    """Return the backend that "auto" stands for.
-
-    parts: what enters, as in `AttentionSpec.parts`, "later keys" where it isn't causal, "cached keys" where queries and
-    keys aren't those of one whole text.
-
-        device          what enters                                  queries          backend
-        any             anything, in torch.func and forward mode     any              reference
-        CUDA, others    nothing                                      any              sdpa
-        CPU             nothing, no dropout                          any              sdpa
-        any             anything, in torch.export                    any              reference
-        CUDA            a bias by distance, a window                 to 2,048, in 16  sdpa, with a mask
-                                                                     bits to 1,023
-        CUDA            keys or values of no more than 128           from 257         banded
-                        distances, or both; causal, a whole text,
-                        no dropout, not deterministic
-        CUDA            keys or queries by distance, a bias of       128 and more     flex, where torch compiles it
-                        keys, padding, too; no dropout
-        any             a function of pairs of tokens                to 127           reference
-        any             anything else                                to 256, on CUDA  reference
-                                                                     to 512
-        any             everything                                   longer           blockwise
-
-    The reference and blockwise draw the same dropout masks for all schemes, so that schemes are compared under equal
-    dropout on a CPU, from whose timings they are taken. Forward and backward the reference takes of blockwise's time
-    0.74 at 256 queries and 0.96 at 384 with a bias by distance, 0.89 and 1.30 with keys and values (Intel Xeon with
-    AVX-512, two cores, 4 heads of 64, batch 4). A function of pairs goes to blockwise earlier, because of the memory
-    that it takes for all pairs at once. Blockwise hands what has no more than a bias by distance that needs no
-    gradient, as in a validation, to flash.py. The choice on CUDA follows scripts/benchmarks/gpu_attention.csv.
-    dtype: of the values; torch.bfloat16 under autocast.
-    may_compile: False where lengths change all the time, or in float64.
-    """
-    if in_transform():
-        return Choice("reference", "torch.func and forward mode take no other")
-    if parts <= _ALWAYS and (dropout_p == 0 or device.type != "cpu"):
-        return Choice("sdpa", "nothing but queries and keys")
-    if torch.compiler.is_exporting():
-        return Choice("reference", "torch.export takes no other")
-    no_flex = None
-    if device.type == "cuda":
-        masked = parts <= {"bias", "window"} | _ALWAYS and query_length <= _LONGEST_MASK
-        mask = Choice("sdpa", f"no more than a bias by distance and a window, up to {_LONGEST_MASK:,} queries")
-        if masked and not (dtype.itemsize == 2 and query_length >= _FLEX_IN_16_BITS):
-            return mask
-        long = query_length > _LONGEST_WITHOUT_BAND
-        if long and parts <= {"keys", "values"} and not _band_problem(dropout_p, may_compile):
-            return Choice("banded", f"no more than {NEAR} distances, more than {_LONGEST_WITHOUT_BAND} queries")
-        no_flex = _flex_problem(parts, dropout_p, may_compile) if query_length >= BLOCK else "too few queries"
-        if no_flex is None:
-            return Choice("flex", "compiled into one kernel")
-        if masked:
-            return mask
-    dense = BLOCK - 1 if "pairwise" in parts else _DENSE_QUERIES.get(device.type, 256)
-    if query_length <= dense:
-        return Choice("reference", f"up to {dense} queries")
-    return Choice("blockwise", no_flex or f"more than {dense} queries")
-
-
-def _band_problem(dropout_p: float, may_compile: bool) -> bool:
-    """Return whether `banded_attention` can't be used: with dropout, in float64, in deterministic training."""
-    return dropout_p > 0 or not may_compile or torch.are_deterministic_algorithms_enabled()
-
-
-def _flex_problem(parts: Set[str], dropout_p: float, may_compile: bool) -> str | None:
-    """Say why flex_attention doesn't compute this on CUDA; None: it does."""
-    if lacking := sorted(parts - _TAKES["flex"]) + ["dropout"] * (dropout_p > 0):
-        return f"flex can't compute {', '.join(lacking)}"
-    if not may_compile:
-        return "flex would be compiled for one length, or for float64"
-    if torch.are_deterministic_algorithms_enabled():
-        return "flex adds up gradients of tables in no fixed order"
-    if torch.compiler.is_compiling():
-        return None
-    from poslab.attention.kernels.flex import flex_problem
-
-    problem = flex_problem("cuda")
-    return problem and f"flex does not compile; torch says: {problem}"
 
 
 def _is_decoding(spec: AttentionSpec, query_length: int, key_length: int) -> bool:

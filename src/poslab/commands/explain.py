@@ -15,7 +15,7 @@ from poslab.config.schemes import node_of
 from poslab.config.scripts import ExplainConfig
 from poslab.config.train import parse, resolved
 from poslab.data.corpus import corpus_of
-from poslab.errors import SettingError, UserError
+from poslab.errors import SettingError, UserError, as_typed
 from poslab.evaluation.files import own_task, own_text
 from poslab.explanation.model_under_study import ModelUnderStudy, examine, require_comparable
 from poslab.explanation.page import MARK, write
@@ -154,7 +154,7 @@ def _facts(model: GPT) -> dict[str, str]:
     shape, counts = model.shape, model.parameter_counts()
     settings = {name: value for name, value in shown(node_of(model.pos)).items() if name != TARGET}
     return {
-        "settings": ", ".join(f"{name}={value}" for name, value in settings.items()) or "none",
+        "settings": ", ".join(f"{name}={as_typed(value)}" for name, value in settings.items()) or "none",
         "learned for position": f"{counts['scheme']:,} of {counts['total']:,} parameters",
         "model": f"{_many(shape.num_layers, 'layer')} of {_many(shape.num_heads, 'head')}, {shape.embed_dim} wide",
         "context": f"{shape.context_length} tokens",

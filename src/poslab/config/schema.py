@@ -7,6 +7,7 @@ group `pos`, and a task likewise that of the group `data`.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -235,6 +236,8 @@ class TrainerConfig(Checked):
                 raise SettingError(option, value, "is a share, at most 1.0; a number of batches has no decimal point")
         if self.max_steps != -1:
             require_at_least(1, max_steps=self.max_steps)
+        if self.max_time is not None and not re.fullmatch(r"\d+:\d\d:\d\d:\d\d", self.max_time):
+            raise SettingError("max_time", self.max_time, "must be days:hours:minutes:seconds, as in 00:02:00:00")
         if self.max_epochs is None and self.max_steps == -1 and self.max_time is None:
             raise SettingError("max_epochs", None, "set max_epochs, max_steps or max_time, or training would never end")
 

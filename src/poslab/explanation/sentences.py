@@ -190,5 +190,6 @@ def _changed(ablation: Ablation) -> list[int]:
 def _amount(ablation: Ablation, n: int) -> str:
     difference, error = float(ablation.differences[n]), 2 * float(ablation.errors[n])
     if ablation.exact:
-        return f"it gets {abs(difference):.0%} {'more' if difference > 0 else 'fewer'} right (± {error:.0%})"
+        more = "more" if difference > 0 else "fewer"
+        return f"of 100 answers it gets {abs(difference) * 100:.0f} {more} right (± {error * 100:.0f})"
     return f"its loss is {abs(difference):.2f} {'higher' if difference > 0 else 'lower'} (± {error:.2f})"

@@ -80,9 +80,10 @@ class FIRE(PositionScheme):
         reach = torch.maximum(i.to(dtype), (of_layer["threshold"] * self.init_threshold).abs())
         ratio = (c * (i - j).to(dtype)).abs().log1p() / ((c * reach).abs().log1p() + EPSILON)  # (B, 1, m, n)
         ends, *lines = _pieces(of_layer)
-        heads = (ratio.shape[0], len(of_layer["output"]), -1)
-        piece = torch.bucketize(ratio.detach(), ends).flatten(2).expand(heads)  # (B, H, m n)
-        slope, intercept = (line.expand(heads).gather(-1, piece).unflatten(-1, ratio.shape[2:]) for line in lines)
+        piece = torch.bucketize(ratio.detach(), ends).expand(-1, len(of_layer["output"]), -1, -1)  # (B, H, m, n)
+        # Each query looks up lines of its own, so that gradients are sums of sums, which lose fewer digits than one.
+        of_queries = (*piece.shape[:-1], -1)
+        slope, intercept = (line[:, None].expand(of_queries).gather(-1, piece) for line in lines)
         return torch.addcmul(intercept, slope, ratio)
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:

@@ -86,6 +86,9 @@ def find_checkpoint(path: str | Path) -> Path:
                 return candidate
     except OSError as error:
         raise SettingError("ckpt", path, f"can't be read: {error.strerror}") from error
+    runs = sorted(config.parent for config in given.glob("*/config.yaml"))
+    if runs:
+        raise SettingError("ckpt", path, f"is a folder of runs; name one of them, as in {runs[-1]}")
     raise SettingError("ckpt", path, missing(given, "no such file, nor a run folder with a checkpoint"))
 
 
@@ -201,6 +204,8 @@ def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], co
     """Load weights into the model described. Raises ValueError if they are not those of that model."""
     without_training = {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
     sizes = checked(ModelConfig, settings | without_training, "model")
+    if sizes.num_layers > len(content["state_dict"]):  # before so many are made, which could take any time
+        raise ValueError("its weights don't fit the model that it describes")
     model = decoder_of(scheme, vocab_size=vocab_size, **sizes.arguments)
     state, architecture = content["state_dict"], ARCHITECTURES.get(content.get("model_type", ""))
     if architecture is not None:
@@ -212,4 +217,7 @@ def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], co
         model.load_state_dict(state)
     except RuntimeError as error:
         raise ValueError("its weights don't fit the model that it describes") from error
+    for name, parameter in model.named_parameters():
+        if parameter.is_floating_point() and not state[name].is_floating_point():  # as of a quantized model
+            raise ValueError(f"its weights {name} are whole numbers")
     return model

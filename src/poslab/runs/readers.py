@@ -19,6 +19,8 @@ _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where th
 def read_mapping(file: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
     """Return the mapping in a file. Raises ValueError with a one-line reason if there is none."""
     try:
+        if file.exists() and not (file.is_file() or file.is_dir()):  # which may have no end, or never begin
+            raise ValueError("it is a device or a pipe")
         refuse_lfs_pointer(file)
         content = parse(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

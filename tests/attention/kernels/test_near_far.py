@@ -16,6 +16,7 @@ from kernel_cases import (
     steep_gradients,
     stray_accesses,
     twice,
+    with_tiles,
 )
 from torch.nn import functional as F
 
@@ -67,6 +68,14 @@ def errors(found: list[torch.Tensor], exact: list[torch.Tensor]) -> list[float]:
 def test_equals_the_reference(name: str, interpreted: Callable[..., Any]) -> None:
     case = CASES[name]
     assert max(errors(interpreted(results, case, "triton"), results(case, "exact"))) < 1e-5
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(16, 32), (32, 16)])
+def test_tiles_of_other_sizes_give_the_same(queries: int, keys: int, interpreted: Callable[..., Any]) -> None:
+    """Queries, tables and GPUs have tiles of their own; within one, a distance is where its tile begins."""
+    for case in (Case("bias, keys, values", 45, 20, window=30, gates=True), Case("keys", 70, 66)):
+        found, exact = interpreted(with_tiles, case, queries, keys), results(case, "exact")
+        assert max(errors(found, exact)) < 1e-5
 
 
 def flash_errors(case: Case) -> float:

@@ -30,11 +30,10 @@ def columns_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> T
     The specification is causal, over a whole text, with a bias linear in the distance, a bias of keys, or both.
     """
     head_dim, dtype = q.shape[-1], v.dtype
-    # torch's kernels take products times the scale, by which the numbers are divided, and know no negative one.
-    scale = abs(spec.scale) or 1.0
-    q = q.to(dtype) * (spec.scale / scale)
+    q = q.to(dtype)
     with without_autocast(q.device):
-        numbers = number_of_each_key(spec, q.shape[-2]) / scale  # (1 or B, H, T)
+        # torch's kernels multiply all channels by the scale.
+        numbers = number_of_each_key(spec, q.shape[-2]) / spec.scale  # (1 or B, H, T)
         fixed = numbers.detach()
         numbers = numbers - (fixed.amax(-1, keepdim=True) + fixed.amin(-1, keepdim=True)) / 2
         nothing = (numbers.detach() - numbers).to(dtype)
@@ -45,7 +44,7 @@ def columns_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> T
         q = F.pad(torch.cat([q, of_queries], -1), (0, missing))
         k = F.pad(torch.cat([k.to(dtype), of_keys], -1), (0, missing))
         v = F.pad(v, (0, q.shape[-1] - head_dim))
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)[..., :head_dim]
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=spec.scale)[..., :head_dim]
 
 
 def number_of_each_key(spec: AttentionSpec, length: int) -> Tensor:

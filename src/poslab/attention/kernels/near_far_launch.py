@@ -26,23 +26,62 @@ class Tile:
     stages: int
 
 
-# By kernel and by keys and values by distance: none, few rows, or those of the tile's distances. For heads of up to 64
-# and of up to 128 numbers, in 16 and in 32 bits. None has been timed yet: these are the largest of those tried that
-# spill no registers (scripts/maintenance/compile_kernels.py).
-_TILES = {
-    ("forward", "none"): (Tile(128, 64, 8, 3), Tile(64, 64, 8, 2), Tile(64, 32, 8, 2), Tile(64, 32, 8, 2)),
-    ("forward", "few"): (Tile(128, 64, 8, 3), Tile(128, 64, 8, 3), Tile(64, 32, 8, 2), Tile(64, 32, 8, 2)),
-    ("forward", "many"): (Tile(32, 32, 4, 2), Tile(32, 32, 4, 2), Tile(32, 32, 8, 2), Tile(32, 32, 8, 2)),
-    ("query_gradients", "none"): (Tile(128, 64, 8, 2), Tile(64, 64, 8, 2), Tile(64, 32, 8, 2), Tile(64, 32, 8, 2)),
-    ("query_gradients", "few"): (Tile(128, 64, 8, 2), Tile(64, 64, 8, 2), Tile(64, 32, 8, 2), Tile(64, 32, 8, 2)),
-    ("query_gradients", "many"): (Tile(32, 32, 4, 2), Tile(32, 32, 8, 2), Tile(32, 32, 8, 2), Tile(32, 32, 8, 2)),
-    ("key_gradients", "none"): (Tile(64, 64, 8, 2), Tile(64, 64, 8, 2), Tile(32, 64, 8, 2), Tile(32, 64, 8, 2)),
-    ("key_gradients", "few"): (Tile(32, 64, 8, 2), Tile(32, 64, 8, 2), Tile(32, 32, 8, 2), Tile(32, 32, 8, 2)),
-    ("key_gradients", "many"): (Tile(32, 32, 4, 2), Tile(32, 32, 8, 2), Tile(32, 32, 8, 2), Tile(32, 32, 8, 2)),
-    ("table_gradients", "none"): (Tile(64, 64, 4, 1), Tile(64, 64, 8, 1), Tile(32, 32, 4, 1), Tile(32, 32, 4, 1)),
-    ("table_gradients", "few"): (Tile(64, 64, 8, 1), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1)),
-    ("table_gradients", "many"): (Tile(32, 32, 8, 1), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1)),
+# Compute capabilities that kernels are tiled for, and the shared memory, KiB, that a program may have there. Of 8.x
+# it is that of 8.6 and 8.9; 8.0 has 163.
+SHARED_MEMORY = {90: 227, 80: 99}
+INTERPRETED = 0  # on a CPU, which has no registers to spill, and the fewest steps with the largest tiles
+
+# By numbers and GPU, by kernel, and by keys and values by distance: none, few rows, or those of the tile's distances.
+# For heads of up to 64 and of up to 128. None has been timed yet: in 16 bits these are the largest of those tried that
+# spill no registers (scripts/maintenance/compile_kernels.py). Products of float32 have no matrix units, so that their
+# tiles are small.
+TILES = {
+    ("16 bits, 9.0", "forward", "none"): (Tile(128, 64, 8, 3), Tile(64, 64, 8, 2)),
+    ("16 bits, 9.0", "forward", "few"): (Tile(128, 64, 8, 3), Tile(128, 64, 8, 3)),
+    ("16 bits, 9.0", "forward", "many"): (Tile(64, 64, 8, 2), Tile(64, 64, 8, 2)),
+    ("16 bits, 9.0", "query_gradients", "none"): (Tile(128, 64, 8, 2), Tile(64, 64, 8, 2)),
+    ("16 bits, 9.0", "query_gradients", "few"): (Tile(128, 64, 8, 2), Tile(64, 32, 4, 2)),
+    ("16 bits, 9.0", "query_gradients", "many"): (Tile(64, 32, 8, 2), Tile(16, 32, 4, 2)),
+    ("16 bits, 9.0", "key_gradients", "none"): (Tile(64, 64, 8, 2), Tile(32, 64, 8, 2)),
+    ("16 bits, 9.0", "key_gradients", "few"): (Tile(64, 64, 8, 1), Tile(64, 32, 8, 2)),
+    ("16 bits, 9.0", "key_gradients", "many"): (Tile(32, 64, 8, 2), Tile(32, 32, 8, 2)),
+    ("16 bits, 9.0", "table_gradients", "none"): (Tile(64, 64, 8, 1), Tile(64, 64, 8, 1)),
+    ("16 bits, 9.0", "table_gradients", "few"): (Tile(64, 64, 8, 1), Tile(32, 32, 8, 1)),
+    ("16 bits, 9.0", "table_gradients", "many"): (Tile(32, 32, 8, 1), Tile(16, 16, 8, 1)),
+    ("16 bits, 8.0", "forward", "none"): (Tile(128, 64, 8, 3), Tile(64, 64, 8, 2)),
+    ("16 bits, 8.0", "forward", "few"): (Tile(128, 64, 8, 3), Tile(64, 64, 8, 2)),
+    ("16 bits, 8.0", "forward", "many"): (Tile(32, 32, 4, 2), Tile(32, 32, 4, 2)),
+    ("16 bits, 8.0", "query_gradients", "none"): (Tile(64, 32, 8, 2), Tile(64, 64, 8, 2)),
+    ("16 bits, 8.0", "query_gradients", "few"): (Tile(64, 32, 8, 2), Tile(32, 32, 8, 2)),
+    ("16 bits, 8.0", "query_gradients", "many"): (Tile(32, 32, 8, 2), Tile(32, 32, 8, 2)),
+    ("16 bits, 8.0", "key_gradients", "none"): (Tile(32, 64, 8, 2), Tile(64, 64, 8, 2)),
+    ("16 bits, 8.0", "key_gradients", "few"): (Tile(32, 64, 8, 2), Tile(32, 64, 8, 2)),
+    ("16 bits, 8.0", "key_gradients", "many"): (Tile(32, 32, 8, 2), Tile(32, 32, 8, 2)),
+    ("16 bits, 8.0", "table_gradients", "none"): (Tile(32, 32, 8, 1), Tile(32, 32, 8, 1)),
+    ("16 bits, 8.0", "table_gradients", "few"): (Tile(64, 64, 8, 1), Tile(32, 32, 8, 1)),
+    ("16 bits, 8.0", "table_gradients", "many"): (Tile(32, 32, 8, 1), Tile(32, 32, 8, 1)),
+    ("32 bits", "forward", "none"): (Tile(32, 32, 8, 1), Tile(16, 16, 8, 1)),
+    ("32 bits", "forward", "few"): (Tile(32, 32, 8, 1), Tile(16, 16, 8, 1)),
+    ("32 bits", "forward", "many"): (Tile(32, 32, 8, 1), Tile(16, 16, 8, 1)),
+    ("32 bits", "query_gradients", "none"): (Tile(32, 32, 8, 1), Tile(16, 16, 8, 1)),
+    ("32 bits", "query_gradients", "few"): (Tile(32, 32, 8, 1), Tile(16, 16, 8, 1)),
+    ("32 bits", "query_gradients", "many"): (Tile(16, 16, 8, 1), Tile(16, 16, 8, 1)),
+    ("32 bits", "key_gradients", "none"): (Tile(16, 32, 8, 1), Tile(16, 16, 8, 1)),
+    ("32 bits", "key_gradients", "few"): (Tile(32, 32, 8, 1), Tile(16, 16, 8, 1)),
+    ("32 bits", "key_gradients", "many"): (Tile(16, 16, 8, 1), Tile(16, 16, 4, 1)),
+    ("32 bits", "table_gradients", "none"): (Tile(32, 32, 8, 1), Tile(16, 16, 8, 1)),
+    ("32 bits", "table_gradients", "few"): (Tile(32, 32, 8, 1), Tile(16, 16, 8, 1)),
+    ("32 bits", "table_gradients", "many"): (Tile(16, 16, 8, 1), Tile(16, 16, 8, 1)),
 }
+
+
+def tiled_for(device: torch.device) -> int:
+    """Return the compute capability, one of `SHARED_MEMORY`, whose tiles a device runs, or `INTERPRETED`."""
+    if device.type != "cuda":
+        return INTERPRETED
+    # Hopper and the data centre's Blackwell; 12.0 has the shared memory of 8.6.
+    major, _ = torch.cuda.get_device_capability(device)
+    return 90 if major in (9, 10) else 80
 
 
 def has_few_rows(near: int) -> bool:
@@ -52,8 +91,9 @@ def has_few_rows(near: int) -> bool:
 
 @dataclass(frozen=True)
 class Form:
-    """What kernels are compiled for: sizes of a token, numbers, and which tables there are."""
+    """What kernels are compiled for: the GPU, sizes of a token, numbers, and which tables there are."""
 
+    capability: int  # one of SHARED_MEMORY, or INTERPRETED
     dtype: torch.dtype
     heads: int
     shared_heads: int  # of keys and values
@@ -67,10 +107,18 @@ class Form:
 
     def tile(self, kernel: str) -> Tile:
         """Return the tile of a kernel."""
+        small, large = TILES[self.tile_name(kernel)]
+        return small if self.head_dim <= 64 else large
+
+    def tile_name(self, kernel: str) -> tuple[str, str, str]:
+        """Return by what a kernel's tiles are found in `TILES`."""
         vectors = "none"
         if self.keys or self.values:
             vectors = "many" if self.slides else "few"
-        return _TILES[kernel, vectors][2 * (self.dtype.itemsize > 2) + (self.head_dim > 64)]
+        if self.capability == INTERPRETED:
+            return "16 bits, 9.0", kernel, vectors
+        numbers = "32 bits" if self.dtype.itemsize > 2 else f"16 bits, {self.capability / 10}"
+        return numbers, kernel, vectors
 
     @property
     def slides(self) -> bool:
@@ -101,8 +149,9 @@ class Form:
             "HAS_KEYS": self.keys,
             "HAS_VALUES": self.values,
             "HAS_WINDOW": self.window,
-            # Three products of 10 binary digits have those of float32; 16 bits have no choice.
-            "PRECISION": "tf32x3" if self.dtype == torch.float32 else "tf32",
+            # Three products of 10 binary digits ("tf32x3") have those of float32, too, but spill registers in all tiles
+            # that keep a whole head; 16 bits have no choice.
+            "PRECISION": "ieee" if self.dtype == torch.float32 else "tf32",
         }
 
 
@@ -126,7 +175,8 @@ class Call:
     def __init__(self, tensors: Tensors, scale: float, near: int, window: int) -> None:
         q, k, v, bias, largest, bias_tiles, key_bias, keys, values = tensors
         self.form = Form(
-            q.dtype,
+            capability=tiled_for(q.device),
+            dtype=q.dtype,
             heads=q.shape[1],
             shared_heads=k.shape[1],
             head_dim=q.shape[3],

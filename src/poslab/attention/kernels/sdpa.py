@@ -3,7 +3,7 @@
 On a GPU its kernels take a mask of numbers and give its gradient, where blocks of queries in eager torch start hundreds
 of small kernels. Compiled, in bfloat16 at 1,024 tokens, a mask takes 0.99 times the time of flex with a bias that isn't
 learned, and 1.24 times with one that is, whose gradient is a matrix, too; in float32 at 512 tokens, uncompiled, 0.15
-times (H200). The mask (H, Tq, Tk) is dense: `dispatch` limits its length.
+times (H200). The mask (H, Tq, Tk) is dense: `choice.py` limits its length.
 
 B batch, H heads, Tq / Tk queries / keys, Dh head dimension.
 """
