@@ -48,7 +48,7 @@ def checked(
     given = {str(name): value for name, value in values.items() if value != "???"}  # of which nobody gave a value
     try:
         adapter: Any = _adapter(schema)  # type: ignore[arg-type]
-        return adapter.validate_python(given, context=context)  # type: ignore[no-any-return]
+        return adapter.validate_python(given, context=context)
     except ValidationError as error:
         # In the order of the values; what is missing comes last.
         order = {name: place for place, name in enumerate(given)}
