@@ -63,7 +63,7 @@ def main(config: PicturesConfig, _: str) -> None:
 def of_scheme(run: Checkpoint, text: Tensor) -> Figure | None:
     """Draw the first picture that the scheme has of itself: what it learned, or else what it computes."""
     model = run.model
-    found = model.pictures() | model.explanations(sample_pairs(model, text[:SAMPLE].long()))
+    found = model.position.pictures() | model.position.explanations(sample_pairs(model, text[:SAMPLE].long()))
     return next((draw(picture) for picture in found.values() if isinstance(picture, Curves | Matrix)), None)
 
 

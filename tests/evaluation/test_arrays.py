@@ -35,7 +35,7 @@ def test_a_bias_by_distance(name: str) -> None:
         if model.pos.overrides("score_mod"):
             at = torch.tensor([CONTEXT - 1])
             tile = ScoreTile(expected, nowhere[:, :, :1], nowhere, None, query, keys, seen, 1.0, True, at)
-            expected = model.pos.score_mod(model.tables, layer, tile)
+            expected = model.pos.score_mod(model.position.own_tables, layer, tile)
         window = CONTEXT if of_layer is None else of_layer.window or CONTEXT
         assert torch.allclose(found[layer, :, :window], expected[0, :, 0].flip(-1)[:, :window].detach(), atol=1e-6)
         assert (found[layer, :, window:] == -torch.inf).all()

@@ -29,7 +29,7 @@ def by_windows(model: GPT, text: Tensor, length: int, stride: int) -> tuple[list
     full = []
     for start in range(0, len(text), stride):
         window = text[start : start + length + 1].long()
-        drawn = [model.evaluation_positions(length, draw) for draw in model.draws]
+        drawn = [model.position.evaluation_positions(length, draw) for draw in model.position.draws]
         places = [None if positions is None else positions[: len(window) - 1] for positions in drawn]
         each = [F.cross_entropy(model(window[None, :-1], None, at)[0], window[1:], reduction="none") for at in places]
         losses = torch.stack(each).mean(0)

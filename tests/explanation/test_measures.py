@@ -127,7 +127,7 @@ def test_every_picture_has_a_caption(name: str) -> None:
     """Schemes that the README lists have captions; a stranger's may do without."""
     model = lively_model(name)
     if f"\n| `{name}` |" in (REPOSITORY / "src/poslab/positions/README.md").read_text(encoding="utf-8"):
-        pictures = model.pictures() | model.explanations(sample_pairs(model, random_text(5).long()))
+        pictures = model.position.pictures() | model.position.explanations(sample_pairs(model, random_text(5).long()))
         for picture in pictures.values():
             assert "urprising" in picture.caption or isinstance(picture, Strip), picture.title
 

@@ -80,7 +80,7 @@ def test_other_schemes_bring_code_and_load_in_both(
     ours, again = poslab.load(run), poslab.load(tmp_path / "out")
     tokens = torch.randint(ours.tokenizer.size, (2, 8))
     torch.testing.assert_close(again(tokens), ours(tokens), atol=0, rtol=0)
-    assert again.seed == ours.seed == 1
+    assert again.position.seed == ours.position.seed == 1
     torch.testing.assert_close(logits(tmp_path / "out", tokens, trust_remote_code=True), ours(tokens), atol=0, rtol=0)
     meanings = json.loads((tmp_path / "out" / "tokens.json").read_text())
     assert meanings == [ours.tokenizer.decode([i]) for i in range(ours.tokenizer.size)]
@@ -120,12 +120,12 @@ def test_left_padded_texts_are_those_alone(name: str) -> None:
 def test_a_text_keeps_the_positions_that_were_drawn_for_it() -> None:
     model = with_code("randomized")
     gpt = model.gpt[0]
-    gpt.seed, text = 5, torch.randint(SIZES["vocab_size"], (1, 4))
+    gpt.position.seed, text = 5, torch.randint(SIZES["vocab_size"], (1, 4))
     settings = {"do_sample": False, "use_cache": False}
     written = model.generate(text, max_new_tokens=6, **settings)
     assert written.tolist() == gpt.generate(text, 6, temperature=0.0).tolist()
     assert model.generate(text, max_new_tokens=3, **settings).tolist() == written[:, :7].tolist()
-    logits = gpt(written, positions=gpt.text_positions(10))
+    logits = gpt(written, positions=gpt.position.text_positions(10))
     torch.testing.assert_close(model(written).logits, logits)
     assert not torch.allclose(logits, gpt(written))
 
@@ -167,7 +167,7 @@ def test_gpt2_of_transformers_begins_a_run(name: str, tmp_path: Path) -> None:
     with torch.no_grad():
         if not kept:
             theirs.transformer.wpe.weight.zero_()
-            model.pos = make_scheme("nope")
+            model.position.scheme = make_scheme("nope")
         torch.testing.assert_close(model(tokens), theirs(tokens).logits, atol=1e-5, rtol=1e-5)
 
 

@@ -84,8 +84,8 @@ def test_a_model_that_sees_the_future_has_no_cache() -> None:
 def test_terms_are_made_a_few_times_and_not_for_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
     model = strong_model("mixed")
     made: list[int] = []
-    make = model.terms
-    monkeypatch.setattr(model, "terms", lambda distances: (made.append(distances.stop), make(distances))[1])
+    make = model.position.terms
+    monkeypatch.setattr(model.position, "terms", lambda reach, **at: (made.append(reach.stop), make(reach, **at))[1])
     in_chunks(model, some_tokens(1, 100), [10, *[1] * 90], KeyValueCache(64))
     assert made == [20, 42, 64]
 

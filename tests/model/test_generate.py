@@ -65,7 +65,7 @@ def test_what_can_not_be(bad: dict[str, Any], problem: str) -> None:
 def assert_greedy(model: GPT, prompt: list[int], found: list[int], window: int = CONTEXT) -> None:
     """Compare each new token with the likeliest one after a full pass over all in the window before it."""
     text, count = found[max(0, len(prompt) - window) :], len(found) - len(prompt)
-    positions = model.text_positions(len(text))
+    positions = model.position.text_positions(len(text))
     longest = model.pos.max_length(model.shape) or len(text)
     if longest >= len(text) - 1:
         at = None if positions is None else positions[: len(text) - 1]

@@ -75,7 +75,7 @@ def test_decoders(name: str, causal: bool) -> None:
     assert model.hidden_at(torch.zeros(2, 0, dtype=torch.bool), tokens[:, :0]).shape == (0, 32)
     if causal:
         cache, parts = KeyValueCache(), (tokens[:, :0], tokens[:, :9], tokens[:, 9:9], tokens[:, 9:])
-        positions = model.text_positions(T)
+        positions = model.position.text_positions(T)
         by_cache = torch.cat([model(part, cache) for part in parts], 1)
         expected = model(tokens) if positions is None else by_cache
         torch.testing.assert_close(by_cache, expected, rtol=0, atol=1e-4)

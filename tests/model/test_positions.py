@@ -119,9 +119,9 @@ class JumpingBias(PerLayerBias):
 
 def test_a_draw_within_a_draw_gives_the_outer_one_back() -> None:
     model, tokens = strong_model("randomized"), some_tokens(1, 9)
-    with torch.no_grad(), model.drawing(1):
+    with torch.no_grad(), model.position.drawing(1):
         outer = model(tokens)
-        with model.drawing(2):
+        with model.position.drawing(2):
             inner = model(tokens)
         assert torch.equal(model(tokens), outer)
     assert not torch.equal(inner, outer)

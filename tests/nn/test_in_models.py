@@ -66,11 +66,11 @@ def positions_of(ours: GPT, named: Callable[..., Position]) -> list[Position]:
     """Return a module for each layer with its table, or one for all that share it."""
     if ours.pos.share_layers:
         shared = named(H, D // H).double()
-        shared.load_state_dict({f"tables.{name}": table for name, table in ours.tables.items()})
+        shared.load_state_dict({f"tables.{name}": table for name, table in ours.position.own_tables.items()})
         return [shared] * L
-    layers = [named(H, D // H).double() for _ in range(L)]
+    layers, tables = [named(H, D // H).double() for _ in range(L)], ours.position.own_tables
     for layer, position in enumerate(layers):
-        position.load_state_dict({f"tables.{name}": table[layer : layer + 1] for name, table in ours.tables.items()})
+        position.load_state_dict({f"tables.{name}": table[layer : layer + 1] for name, table in tables.items()})
     return layers
 
 

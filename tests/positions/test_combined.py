@@ -205,14 +205,14 @@ def drawing_model(**settings: object) -> GPT:
     torch.manual_seed(0)
     model = GPT(Randomized(T5(), max_position=200, **settings), **SIZES, init_std=0.2).eval()
     torch.nn.init.normal_(model.final_norm.weight)  # or each token would say itself
-    model.seed = 3
+    model.position.seed = 3
     return model
 
 
 def test_losses_are_the_mean_over_draws_of_the_runs_seed() -> None:
     model, tokens = drawing_model(), torch.randint(61, (2, 31))
     batch = torch.arange(2), tokens[:, :-1], tokens[:, 1:]
-    drawn = [model.evaluation_positions(30, draw) for draw in range(4)]
+    drawn = [model.position.evaluation_positions(30, draw) for draw in range(4)]
     assert len({tuple(positions.tolist()) for positions in drawn}) == 4
     each = torch.stack(
         [torch.nn.functional.cross_entropy(model(batch[1], positions=p).mT, batch[2], reduction="none") for p in drawn]
@@ -220,7 +220,7 @@ def test_losses_are_the_mean_over_draws_of_the_runs_seed() -> None:
     assert each.mean((1, 2)).std() > 1e-3
     found = {row: loss / count for row, (loss, count) in window_losses(model, *batch).items()}
     assert found == pytest.approx(dict(enumerate(each.mean((0, 2)).tolist())), abs=1e-5)
-    model.seed = 4
+    model.position.seed = 4
     assert window_losses(model, *batch) != pytest.approx(found, abs=1e-5)
     counting = drawing_model(count_in_evaluation=True)
     of_counting = {row: loss / count for row, (loss, count) in window_losses(counting, *batch).items()}
@@ -231,7 +231,7 @@ def test_losses_are_the_mean_over_draws_of_the_runs_seed() -> None:
 def test_answers_are_the_mean_over_draws() -> None:
     model = drawing_model()
     tokens = torch.randint(61, (64, 12))
-    drawn = [model.evaluation_positions(12, draw) for draw in range(4)]
+    drawn = [model.position.evaluation_positions(12, draw) for draw in range(4)]
     said = [model(tokens, positions=positions).argmax(-1) for positions in drawn]
     targets = torch.full_like(tokens, -100)
     targets[:, 8:] = said[0][:, 8:]  # all right in the first draw
@@ -248,7 +248,7 @@ def test_a_text_that_is_generated_has_one_draw() -> None:
     prompts = [[5, 3, 8, 1, 13, 2], [7, 4, 9]]
     texts = model.generate(prompts, 20, temperature=0.0)
     assert model.generate(prompts, 10, temperature=0.0) == [text[:-10] for text in texts]
-    positions = model.evaluation_positions(SIZES["context_length"])
+    positions = model.position.evaluation_positions(SIZES["context_length"])
     for prompt, text in zip(prompts, texts, strict=True):
         logits = model(torch.tensor([text]), positions=positions[: len(text)])[0]
         assert logits.argmax(-1)[len(prompt) - 1 : -1].tolist() == text[len(prompt) :]

@@ -66,7 +66,7 @@ def test_gates_begin_where_they_are_told_to() -> None:
 
 def test_what_is_left_of_each_token_is_the_product_of_later_gates() -> None:
     model = GPT(Forgetting(), vocab_size=11, context_length=9, embed_dim=16, num_layers=2, num_heads=2, dropout=0.0)
-    found = model.explanations(sample_pairs(model, torch.randint(11, (9,))))
+    found = model.position.explanations(sample_pairs(model, torch.randint(11, (9,))))
     gates, left = found["gates"].values, found["left"].values  # (L, H, T)
     expected = [gates[..., t + 1 :].prod(-1) for t in range(9)]
     assert torch.allclose(left, torch.stack(expected, -1))

@@ -139,7 +139,7 @@ def test_any_schemes_in_any_layers(scheme: PositionScheme) -> None:
 def test_each_layer_takes_the_kernel_of_its_scheme() -> None:
     scheme = pattern(NoPE(), CoPE(), Forgetting(), Entry(RoPE(), 7), T5())
     found = strong_model(scheme, num_layers=5, embed_dim=24, context_length=40).attention_parts()
-    assert found == [set(), {"pairwise"}, {"key_bias"}, {"window"}, {"bias"}]
+    assert found == [set(), {"pairwise"}, {"key_bias"}, {"window"}, {"bias", "bias that isn't linear"}]
     assert [scheme.overrides("mix", layer) for layer in range(5)] == [False] * 5
     assert knows_nothing(pattern(NoPE()))
     assert not knows_nothing(pattern(Entry(NoPE(), 7)))

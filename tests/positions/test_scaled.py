@@ -48,7 +48,7 @@ def test_equals_the_layers_of_llama_4_without_positions() -> None:
 def test_up_to_the_training_length_length_changes_nothing() -> None:
     model, tokens = strong_model("rope"), some_tokens(1, 80)
     plain = model(tokens)
-    model.pos = Scaled(RoPE(), kind="length")
+    model.position.scheme = Scaled(RoPE(), kind="length")
     found = model(tokens)
     assert torch.equal(found[:, :40], plain[:, :40])
     assert not torch.allclose(found[:, 41:], plain[:, 41:], atol=1e-3)

@@ -71,8 +71,7 @@ def one_layer(scheme: PositionScheme, tables: dict[str, Tensor], x: Tensor, posi
     position_ids = PositionIds(positions)
     terms = scheme.relative(tables, SHAPE, 1, position_ids.distances(causal=True))
     layer = SchemeLayer(scheme, tables, SHAPE, 1, terms, position_ids)
-    q, k, token_state = layer.apply_hooks(q, q, x)
-    return layer.attend(q, k, v, token_state)
+    return layer.attend(q, q, v, x)
 
 
 def double_tables(scheme: PositionScheme, shape: ModelShape) -> dict[str, Tensor]:

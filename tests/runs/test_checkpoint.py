@@ -13,8 +13,6 @@ from common import ENDING, ENDLESS, compose_config, make_scheme
 from corpora import LFS_POINTER, VERDICT
 from refusals import refused
 from runs_to_evaluate import Malicious, make_run
-from safetensors import safe_open
-from safetensors.torch import save_file
 
 from poslab.errors import SettingError
 from poslab.evaluation.evaluate import evaluate
@@ -203,10 +201,10 @@ def test_damaged_checkpoints_are_refused_in_one_line(damage: Callable[[dict[str,
 
 def test_weights_of_whole_numbers_are_refused(run: Path) -> None:
     """torch would cut off what doesn't fit, as of a quantized model."""
-    file = run / "checkpoints" / "best.safetensors"
-    with safe_open(file, "pt") as saved:
-        weights, metadata = {name: saved.get_tensor(name) for name in saved.keys()}, saved.metadata()  # noqa: SIM118
-    save_file(weights | {"final_norm.bias": weights["final_norm.bias"].to(torch.int8)}, file, metadata)
+    content, file = content_of(run), run / "checkpoints" / "last.ckpt"
+    weights = content["state_dict"]
+    weights["model.final_norm.bias"] = weights["model.final_norm.bias"].to(torch.int8)
+    torch.save(content, file)
     with pytest.raises(SettingError, match="final_norm"):
         load_checkpoint(file)
 

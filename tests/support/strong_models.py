@@ -61,7 +61,7 @@ def with_window(model: GPT, tokens: Tensor, window: int, positions: Tensor | Non
     at = torch.arange(tokens.shape[1]) if positions is None else positions
     position_ids = PositionIds(at, irregular=positions is not None)
     x = model.embedded(tokens, position_ids)
-    layers = model.layers(position_ids)
+    layers = model.position.layers(position_ids)
     for block, layer in zip(model.blocks, layers, strict=True):
         entering = layer.mix(block.attention_norm(x))
         q, k, v = block.attention.queries_keys_values(entering)
@@ -73,7 +73,9 @@ def with_window(model: GPT, tokens: Tensor, window: int, positions: Tensor | Non
             seen_marks = None if token_state is None else token_state[:, :, seen]
             keys = dataclasses.replace(position_ids, positions=at[seen])
             rows.append(
-                query.attend(q[:, :, i : i + 1], k[:, :, seen], v[:, :, seen], seen_marks, keys, offset=i - seen.start)
+                query.over_keys(
+                    q[:, :, i : i + 1], k[:, :, seen], v[:, :, seen], seen_marks, keys, offset=i - seen.start
+                )
             )
         x = x + block.attention.project(torch.cat(rows, dim=2).transpose(1, 2).flatten(-2))
         x = x + block.mlp(block.mlp_norm(x))

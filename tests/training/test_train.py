@@ -123,7 +123,7 @@ def test_tensorboard_has_curves_text_and_pictures(tmp_path: Path) -> None:
     assert all(len(events.Scalars(tag)) == 6 for tag in every_step)
     assert all(len(events.Scalars(tag)) == 2 for tag in every_epoch)
     model = GPT(make_scheme(RICHEST), vocab_size=9, context_length=32, embed_dim=32, num_layers=2, num_heads=2)
-    learned = {f"val_pictures/{picture}" for picture in model.pictures()}
+    learned = {f"val_pictures/{picture}" for picture in model.position.pictures()}
     assert learned
     assert set(events.Tags()["images"]) == {*learned, "val_pictures/attention"}
     (sample,) = (events.Tensors(tag) for tag in events.Tags()["tensors"] if tag.startswith("sample"))

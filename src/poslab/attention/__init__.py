@@ -1,10 +1,13 @@
 """Attention with a position scheme.
 
-To see how a scheme's score is computed, read four files, here for T5:
+To see how a scheme's score is computed, read these files in their order, here for T5:
 
+    model/decoder.py           the pass: positions, embedding, the scheme in each layer, blocks (`GPT.hidden`)
+    attention/module.py        the owner of a scheme's tables: positions, `embed`, terms of each layer (`SchemeModule`)
+    model/block.py             queries, keys and values; one call for the rest (`SelfAttention.forward`)
+    attention/scheme.py        the scheme's hooks in one layer, in their order (`SchemeLayer.attend`)
     positions/t5.py            the formula, the learned table, and its rows by distance (`relative`)
     positions/terms.py         RelativeTerms: what a table by distance means for scores and outputs
-    attention/scheme.py        the scheme's hooks in one layer, in their order; module.py: those before the first layer
     attention/reference.py     which keys a query sees, which row of the table a pair has; scores, softmax and output
 
 `attend` (attention/dispatch.py) computes it by the backend that the table in attention/choice.py names: with relative

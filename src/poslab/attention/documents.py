@@ -93,11 +93,11 @@ class Batch:
     rows: list[int]
     starts: list[int]  # index of the first token in its row
 
-    def first_key(self, of_rows: Tensor | None) -> Tensor | None:
+    def first_key(self, first_keys: Tensor | None) -> Tensor | None:
         """Return the first key that each document sees at all, of those of the rows (B,); None: they see all."""
-        if of_rows is None:
+        if first_keys is None:
             return None
-        own = (of_rows[self.rows] - of_rows.new_tensor(self.starts)).clamp(min=0)
+        own = (first_keys[self.rows] - first_keys.new_tensor(self.starts)).clamp(min=0)
         return own if own.any() else None
 
 
@@ -120,13 +120,13 @@ class Documents:
             asked = min(length, max(0, start + length - first_query))
             self._query_lengths.append(asked)
             alike = (length, asked) if length <= SHORT else (length, asked, number)
-            of_these = together.setdefault(alike, Batch([], [], []))
-            of_these.numbers.append(number)
-            of_these.rows.append(row)
-            of_these.starts.append(start)
-        self.batches = [of_these for (_, asked, *_), of_these in together.items() if asked]
+            alike_batch = together.setdefault(alike, Batch([], [], []))
+            alike_batch.numbers.append(number)
+            alike_batch.rows.append(row)
+            alike_batch.starts.append(start)
+        self.batches = [alike_batch for (_, asked, *_), alike_batch in together.items() if asked]
 
-    def of_keys(self, x: Tensor) -> list[Tensor]:
+    def batched(self, x: Tensor) -> list[Tensor]:
         """Return what x (B, ..., Tk, n) has of the documents of each batch, (documents, ..., length, n)."""
         return self._stacked(x, self._key_lengths)
 
@@ -137,10 +137,10 @@ class Documents:
         """
         queries = self._stacked(q, self._query_lengths)
         nothing: list[Tensor | None] = [None] * len(self.batches)
-        of_keys = [nothing if x is None else self.of_keys(x) for x in keys]
+        batched_keys = [nothing if x is None else self.batched(x) for x in keys]
         outs: list[Tensor] = [q.new_empty(0)] * len(self._key_lengths)
-        for index, of_batch in enumerate(zip(queries, *of_keys, strict=True)):
-            for number, out in zip(self.batches[index].numbers, attend(index, *of_batch), strict=True):
+        for index, tensors in enumerate(zip(queries, *batched_keys, strict=True)):
+            for number, out in zip(self.batches[index].numbers, attend(index, *tensors), strict=True):
                 outs[number] = out
         whole = torch.cat([out for out, asked in zip(outs, self._query_lengths, strict=True) if asked], -2)
         return whole.unflatten(-2, (self._batch, self._queries)).movedim(-3, 0)

@@ -16,6 +16,7 @@ from poslab.attention.documents import Documents
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.base import knows_fractions
+from poslab.positions.sizes import check_length
 from poslab.positions.terms import distances_between
 
 
@@ -32,8 +33,8 @@ class PositionIds:
     documents: Tensor | None = None
 
     @classmethod
-    def given(cls, positions: Tensor) -> PositionIds:
-        """Check positions that a caller gives. Raises SettingError unless they are (T,) or (B, T) numbers from 0 on."""
+    def explicit(cls, positions: Tensor) -> PositionIds:
+        """Take a caller's positions. Raises SettingError unless they are (T,) or (B, T) numbers from 0 on."""
         numbers = not (positions.is_complex() or positions.dtype == torch.bool)
         if positions.dim() not in (1, 2) or not numbers or (positions.numel() and not positions.min() >= 0):
             form = f"{list(positions.shape)} {positions.dtype}".replace("torch.", "")
@@ -62,23 +63,27 @@ class PositionIds:
         if queries not in self._apart:
             documents = Documents(self.documents, queries)
             rows = self.positions.expand(self.documents.shape)[..., None]
-            own = [of_batch[..., 0] for of_batch in documents.of_keys(rows)]
-            # One row for all is what kernels know best.
-            own = [of_batch[0] if (of_batch == of_batch[0]).all() else of_batch for of_batch in own]
-            ids = [PositionIds(of_batch, irregular=bool((of_batch.diff() != 1).any())) for of_batch in own]
-            self._apart[queries] = documents, ids
+            batches = []
+            for batch_rows in documents.batched(rows):
+                positions = batch_rows[..., 0]
+                if (positions == positions[0]).all():  # one row for all is what kernels know best
+                    positions = positions[0]
+                batches.append(PositionIds(positions, irregular=bool((positions.diff() != 1).any())))
+            self._apart[queries] = documents, batches
         return self._apart[queries]
 
     def check(self, batch: int, length: int, scheme: PositionScheme, shape: ModelShape) -> None:
         """Raise SettingError unless these are positions that the scheme knows, of `batch` texts of `length` tokens."""
-        *rows, given = self.positions.shape
-        if given != length:
-            raise SettingError("positions", [*rows, given], f"must be one for each of the {length} tokens")
+        *rows, count = self.positions.shape
+        if count != length:
+            raise SettingError("positions", [*rows, count], f"must be one for each of the {length} tokens")
         if rows and rows[0] != batch:
             raise SettingError("positions", f"{rows[0]} rows", f"must be one row, or one for each of the {batch} texts")
         if self.positions.is_floating_point() and not knows_fractions(scheme, shape):
             problem = "must be whole numbers: this position scheme has tables by distance, or a last position"
             raise SettingError("positions", str(self.positions.dtype).removeprefix("torch."), problem)
+        stop = self.stop
+        check_length(scheme, shape, stop, "positions", f"up to {stop - 1}")
 
     def distances(self, causal: bool) -> range:
         """Return all distances between the positions of a query and of a key that it sees, 0 always among them."""

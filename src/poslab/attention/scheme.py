@@ -23,7 +23,7 @@ from poslab.attention.reference import (
 )
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
-from poslab.positions.sizes import check_sizes
+from poslab.positions.sizes import check_length, check_sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,16 +50,15 @@ class SchemeLayer:
         """Apply the hook `mix` to x (B, T, D), (B, T, D), with zeros before each text."""
         if not self.overrides("mix"):
             return x
-        if self.position_ids.documents is not None:
-            documents, _ = self.position_ids.apart(x.shape[1])
-            return documents.apart(lambda _, of_batch: self._mixed(of_batch), x)
-        return self._mixed(x)
+        if self.position_ids.documents is None:
+            return self.mix_after(None, x)
+        documents, _ = self.position_ids.apart(x.shape[1])
+        return documents.apart(lambda _, texts: self.mix_after(None, texts), x)
 
-    def _mixed(self, x: Tensor) -> Tensor:
-        return self.mix_after(x.new_zeros(len(x), self.scheme.mixed_tokens - 1, x.shape[-1]), x)
-
-    def mix_after(self, before: Tensor, x: Tensor) -> Tensor:
-        """Apply the hook `mix` to x (B, T, D), (B, T, D); before: (B, K - 1, D), the rows of the tokens before."""
+    def mix_after(self, before: Tensor | None, x: Tensor) -> Tensor:
+        """Apply the hook `mix` to x (B, T, D), (B, T, D), after the rows `before`, (B, K - 1, D); None: zeros."""
+        if before is None:
+            before = x.new_zeros(len(x), self.scheme.mixed_tokens - 1, x.shape[-1])
         return self.scheme.mix(self.tables, self.layer, torch.cat([before, x], dim=1))
 
     def apply_hooks(self, q: Tensor, k: Tensor, x: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -77,16 +76,30 @@ class SchemeLayer:
                 raise SettingError("x", None, f"{type(scheme).__name__} {problem}")
             with without_autocast(x.device):
                 state = scheme.token_state(self.tables, self.layer, _wide(x))
-        of_queries = None if state is None else state[:, :, state.shape[2] - q.shape[-2] :]
+        query_state = None if state is None else state[:, :, state.shape[2] - q.shape[-2] :]
         query, key = (partial(hook, self.tables, self.layer) for hook in (scheme.query, scheme.key))
-        q = self.position_ids.map(query, q, **scheme.further("query", of_queries))
-        more = scheme.further("key", state)
-        if more:
+        q = self.position_ids.map(query, q, **scheme.further("query", query_state))
+        key_state = scheme.further("key", state)
+        if key_state:
             (k,) = for_queries(q, k)
-        k = (self.key_position_ids or self.position_ids).map(key, k, **more)
+        k = (self.key_position_ids or self.position_ids).map(key, k, **key_state)
         return q, k, state
 
-    def attend(
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor | None, first: int = 0, **settings: Any) -> Tensor:
+        """Return attention of projected queries (B, H, Tq, Dh), from index `first` on, over k and v (B, Hkv, Tk, Dh).
+
+        x: (B, Tk, D), what was projected, for schemes that look at it or have mixed it. The last query stands at the
+        last key. settings: those of `poslab.attention.attend`. Raises SettingError where x is missing.
+        """
+        if x is None and self.overrides("mix"):
+            problem = "mixes what enters attention: give x (B, T, D), what `mix` returned and q, k, v are made of"
+            raise SettingError("x", None, f"{type(self.scheme).__name__} {problem}")
+        q, k, token_state = self.apply_hooks(q, k, x)
+        if first:
+            q = q[:, :, first:]
+        return self.over_keys(q, k, v, token_state, **settings)
+
+    def over_keys(
         self,
         q: Tensor,
         k: Tensor,
@@ -97,39 +110,36 @@ class SchemeLayer:
     ) -> Tensor:
         """Return attention of q (B, H, Tq, Dh) over k and v (B, Hkv, Tk, Dh), (B, H, Tq, Dh).
 
-        q: from `apply_hooks`, or the last of these; the last query stands at the last key. k, token_state: from there,
-        too, or a cache. token_state (B, H, Tk, E) and key_position_ids are those of the keys; the settings those of
-        `poslab.attention.attend`.
+        q: from `apply_hooks`, or the last of these. k, token_state (B, H, Tk, E): from there, too, or a cache.
+        key_position_ids: those of the keys. The rest as in `attend`.
         """
         keys = key_position_ids or self.key_position_ids or self.position_ids
         if keys.documents is not None:
             # A compiled graph can't depend on where documents begin: it hides them from each other by a mask.
             carries = token_state is not None and not self.scheme.shift_invariant
             if carries or not torch.compiler.is_compiling():
-                return self._attend_apart(keys, q, k, v, token_state, **settings)
+                return self._by_document(keys, q, k, v, token_state, **settings)
             settings["documents"] = keys.documents
+        # The last query stands at the last key.
         settings["offset"] = k.shape[-2] - q.shape[-2]
         q = self._scaled(q, k.shape[-2], **settings)
         settings |= self._key_bias_and_pairwise(q, k, token_state, key_position_ids)
         return attend(q, k, v, self.terms, causal=self.shape.causal, **settings)
 
     @torch.compiler.disable
-    def _attend_apart(
-        self, keys: PositionIds, *tensors: Tensor | None, first_key: Tensor | None = None, **settings: Any
+    def _by_document(
+        self, keys: PositionIds, q: Tensor, *kv: Tensor | None, first_key: Tensor | None = None, **settings: Any
     ) -> Tensor:
-        """Return what `attend` does of rows that hold several documents, each of which is a text of its own."""
-        q, *of_keys = tensors
-        assert q is not None
+        """Return what `over_keys` does of rows that hold several documents, each of which is a text of its own."""
         documents, position_ids = keys.apart(q.shape[-2])
 
-        def attend_batch(index: int, q: Tensor, k: Tensor, v: Tensor, token_state: Tensor | None) -> Tensor:
+        def over_documents(index: int, q: Tensor, k: Tensor, v: Tensor, token_state: Tensor | None) -> Tensor:
             own, first = position_ids[index], documents.batches[index].first_key(first_key)
-            layer = SchemeLayer(
-                self.scheme, self.tables, self.shape, self.layer, self.terms, own.last(q.shape[-2]), own
-            )
-            return layer.attend(q, k, v, token_state, first_key=first, **settings)
+            queries = own.last(q.shape[-2])
+            layer = SchemeLayer(self.scheme, self.tables, self.shape, self.layer, self.terms, queries, own)
+            return layer.over_keys(q, k, v, token_state, first_key=first, **settings)
 
-        return documents.apart(attend_batch, q, *of_keys)
+        return documents.apart(over_documents, q, *kv)
 
     def relative_terms(self, length: int) -> RelativeTerms | None:
         """Return the scheme's relative terms for the distances 0 .. length - 1, also beyond those of `terms`."""
@@ -137,26 +147,26 @@ class SchemeLayer:
         return terms and terms.to(self.position_ids.positions.device)
 
     def weights(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> Tensor:
-        """Return the weights of self-attention by the dense formula, (B, H, T, T); arguments as in `attend`."""
+        """Return the weights of self-attention by the dense formula, (B, H, T, T); arguments as in `over_keys`."""
         if not q.shape[-2]:
             return q.new_zeros(*q.shape[:3], 0)
         q, (k,) = self._scaled(q, k.shape[-2]), for_queries(q, k)
         return attention_weights(q, k, self._self_attention_spec(**self._key_bias_and_pairwise(q, k, token_state)))
 
     def score_tile(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> ScoreTile:
-        """Return all scores of self-attention, as the hook `score_mod` gets them; arguments as in `attend`."""
-        given: list[ScoreTile] = []
+        """Return all scores of self-attention, as the hook `score_mod` gets them; arguments as in `over_keys`."""
+        tiles: list[ScoreTile] = []
         q, (k,) = self._scaled(q, k.shape[-2]), for_queries(q, k)
 
         def keep(tables: Tables, tile: ScoreTile) -> Tensor:
-            given.append(tile)
+            tiles.append(tile)
             return tile.scores
 
         positions, irregular = self.position_ids.positions, self.position_ids.irregular
         state = self._prepared(k, token_state)
         spec = self._self_attention_spec(pairwise=Pairwise(positions, positions, state, keep, {}, irregular))
         pair_scores(q, k, spec, spec.visible(q.shape[-2], k.shape[-2], q.device))
-        return given[0]
+        return tiles[0]
 
     def _scaled(self, q: Tensor, key_length: int, **settings: Any) -> Tensor:
         """Multiply queries q (B, H, Tq, Dh) by what the hook `query_scale` returns; settings: those of `attend`."""
@@ -236,25 +246,21 @@ def scheme_attention(
     """
     if k.shape != q.shape:
         raise SettingError("k", list(k.shape), f"must be as q, {list(q.shape)}: this is self-attention")
-    if x is None and scheme.overrides("mix", layer):
-        problem = "mixes what enters attention: give x (B, T, D), what its hook `mix` returned and q, k, v are made of"
-        raise SettingError("x", None, f"{type(scheme).__name__} {problem}")
-    _, heads, length, head_dim = q.shape
-    position_ids, last = PositionIds(torch.arange(length, device=q.device)), length
+    batch, heads, length, head_dim = q.shape
+    position_ids, stop = PositionIds(torch.arange(length, device=q.device)), length
     if positions is not None:
-        position_ids = PositionIds.given(positions.to(q.device))
-        last = position_ids.stop
-    shape = ModelShape(max(length, last, 1), heads * head_dim, num_layers, heads, causal)
-    position_ids.check(len(q), length, scheme, shape)
-    longest = scheme.max_length(shape)
-    if longest is not None and last > longest:
-        raise SettingError("positions", f"up to {last - 1}", f"this position scheme knows {longest} positions, no more")
+        position_ids = PositionIds.explicit(positions.to(q.device))
+        stop = position_ids.stop
+    shape = ModelShape(max(length, stop, 1), heads * head_dim, num_layers, heads, causal)
+    if positions is None:
+        check_length(scheme, shape, length)
+    else:
+        position_ids.check(batch, length, scheme, shape)
     if not torch.compiler.is_compiling():
         check_sizes(scheme, shape)
     terms = scheme.relative(tables, shape, layer, position_ids.distances(causal))
     scheme_layer = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), position_ids)
-    q, k, token_state = scheme_layer.apply_hooks(q, k, x)
-    return scheme_layer.attend(q, k, v, token_state, dropout_p=dropout_p, backend=backend)
+    return scheme_layer.attend(q, k, v, x, dropout_p=dropout_p, backend=backend)
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -30,8 +30,8 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
     print(f"checkpoint  {checkpoint.path} ({trained})")
     if checkpoint.settings:
         print(f"settings    {checkpoint.settings_in_words}")
-    if len(checkpoint.model.draws) > 1:
-        print(f"positions   drawn as in training; figures are means over {len(checkpoint.model.draws)} draws")
+    if len(checkpoint.model.position.draws) > 1:
+        print(f"positions   drawn as in training; figures are means over {len(checkpoint.model.position.draws)} draws")
     tokens = len(text.tokens) - 1
     every = every_stretch(tokens, config.tokens)
     counted = f"1 in {every} of {tokens:,} tokens counts, in stretches of {STRETCH:,}"

@@ -63,7 +63,7 @@ def median_run(group: Group, runs: Sequence[Run]) -> Run:
 
 def _learned(label: str, run: Run, checkpoint: Checkpoint, colour: str) -> list[Figure]:
     with torch.no_grad():
-        pictures = checkpoint.model.pictures()
+        pictures = checkpoint.model.position.pictures()
     as_rows = needs_rows(pictures.values())
     figures = []
     for name, picture in pictures.items():

@@ -129,7 +129,7 @@ def check_hooks(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]:
     yield from ()
     for dtype in (torch.float32, torch.float64):
         model = _model(scheme, **sizes).to(dtype)
-        model.pos = watched(scheme, model.shape)
+        model.position.scheme = watched(scheme, model.shape)
         others = (2, model.shape.num_heads, model.shape.head_dim, model.shape.num_layers)
         longest = min(model.shape.context_length, 12)
         length = next((n for n in range(longest, 0, -1) if n not in others), longest)  # so that axes can't be confused
@@ -144,7 +144,7 @@ def check_pictures(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]
     with blamed_on("pos", scheme, "warnings"):
         scheme.warnings(model.shape)
     with blamed_on("pos", scheme, "pictures"):
-        pictures: dict[str, Any] = dict(model.pictures())
+        pictures: dict[str, Any] = dict(model.position.pictures())
     for name, picture in pictures.items():
         if not isinstance(picture, Curves | Matrix):
             problem = f"{name} must be Curves or a Matrix, not {described(picture)}"
@@ -152,7 +152,7 @@ def check_pictures(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]
         lines = picture.lines.values() if isinstance(picture, Curves) else [picture.values]
         yield from (_finite(f"picture {name}", values) for values in lines)
     with blamed_on("pos", scheme, "explain"):
-        model.explanations(sample_pairs(model, _tokens(min(model.shape.context_length, 7))[0]))
+        model.position.explanations(sample_pairs(model, _tokens(min(model.shape.context_length, 7))[0]))
 
 
 def check_formula(scheme: PositionScheme, **_: Any) -> Iterator[Difference]:
@@ -290,7 +290,7 @@ def check_documents(scheme: PositionScheme, **block: Any) -> Iterator[Difference
     other = torch.cat([(tokens[:, :7] + 1) % len(_SYMBOLS), tokens[:, 7:]], 1)
     for causal, backend in ((True, "reference"), (True, "blockwise"), (False, "auto")):
         model = _model(scheme, causal=causal, attention_backend=backend, **block)
-        with model.drawing(0):
+        with model.position.drawing(0):
             packed, alone = model(tokens, documents=documents), [model(text) for text in tokens.split(lengths, 1)]
             beside = model(other, documents=documents)
         how = backend if causal else "not causal"
@@ -334,7 +334,7 @@ def check_files(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare the model with itself, saved and loaded."""
     with tempfile.TemporaryDirectory() as folder:
         loaded, tokens, expected = _saved_and_loaded(scheme, folder, block)
-    yield "saved and loaded", loaded.model(tokens, positions=loaded.model.text_positions(40)), expected, 0.0
+    yield "saved and loaded", loaded.model(tokens, positions=loaded.model.position.text_positions(40)), expected, 0.0
 
 
 def check_export(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
@@ -364,8 +364,8 @@ def _saved_and_loaded(scheme: PositionScheme, folder: str, block: dict[str, Any]
     model, tokens = _model(scheme, **sizes).float(), _tokens(40)
     config = {"pos": node_of(scheme), "model": sizes, "data": {}, "seed": 1}
     about = {"config": config, "pos": "scheme", "observed": None, "symbols": _SYMBOLS, "data_sha256": ""}
-    model.seed = 1  # of positions that are drawn
-    expected = model(tokens, positions=model.text_positions(40))  # before others are made
+    model.position.seed = 1  # of positions that are drawn
+    expected = model(tokens, positions=model.position.text_positions(40))  # before others are made
     save_weights(file := Path(folder) / "weights.safetensors", model.state_dict(), about | fingerprints(scheme))
     return load_checkpoint(file, allow_code=True), tokens, expected
 

@@ -40,8 +40,9 @@ def bias_by_distance(model: GPT, length: int | None = None) -> Tensor:
     farthest = count - 1 if model.shape.causal else 2 * count - 2
     query, keys = torch.tensor([count - 1], device=device), torch.arange(farthest, -1, -1, device=device)
     distances, causal = range(count - 1 - farthest, count), model.shape.causal
+    tables = model.position.own_tables
     layers = [
-        dense_bias(model.pos, model.tables, model.shape, layer, query, keys, distances, causal=causal)[0, :, 0]
+        dense_bias(model.pos, tables, model.shape, layer, query, keys, distances, causal=causal)[0, :, 0]
         for layer in range(model.shape.num_layers)
     ]
     return torch.stack(layers).cpu()

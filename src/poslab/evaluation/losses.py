@@ -123,8 +123,8 @@ def _losses(model: GPT, inputs: Tensor, targets: Tensor, documents: Tensor | Non
     """Return the losses (B, K) of inputs (B, T) and targets of their last positions (B, K), on the CPU, 0 where
     ignored; the logits (B K, V) never exist all at once. documents: (B, T) numbers."""
     inputs, of_draws = inputs.to(model.token_embedding.weight.device), []
-    for draw in model.draws:
-        with model.drawing(draw):
+    for draw in model.position.draws:
+        with model.position.drawing(draw):
             hidden = model.read(inputs, documents=documents)
         of_draws.append(head_losses(model, hidden[:, -targets.shape[1] :], targets))
     return torch.stack(of_draws).mean(0)

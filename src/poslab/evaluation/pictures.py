@@ -67,7 +67,7 @@ def _layers(model: GPT, tokens: Tensor, positions: Tensor | None) -> list[tuple[
         found.append((layer, layer.apply_hooks(q, k, x)))
 
     row = tokens[None].to(model.token_embedding.weight.device)
-    with ExitStack() as hooks, model.evaluating(), model.drawing(0):
+    with ExitStack() as hooks, model.evaluating(), model.position.drawing(0):
         for part in model.modules():
             if isinstance(part, SelfAttention):
                 hooks.enter_context(part.register_forward_pre_hook(record))

@@ -84,7 +84,7 @@ def probe(model: GPT, texts: Tensor) -> Probes | None:
         for weights in (maps, alike)
     )
     found: list[Tensor] = []  # before each layer and after the last
-    with ExitStack() as hooks, model.evaluating(), model.drawing(0):
+    with ExitStack() as hooks, model.evaluating(), model.position.drawing(0):
         for part in (*model.blocks, model.final_norm):
             hook = part.register_forward_pre_hook(lambda _, inputs: found.append(_position_error(inputs[0])))
             hooks.enter_context(hook)

@@ -20,11 +20,11 @@ from poslab.progress import progress
 @torch.no_grad()
 def scan_losses(model: MemoryGPT, scan: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Yield of each segment of a scan that has targets the windows' numbers (R,), losses and targets, both (R, T)."""
-    memories = [model.empty_memory(scan[0].shape[1])] * len(model.draws)
+    memories = [model.empty_memory(scan[0].shape[1])] * len(model.position.draws)
     for numbers, tokens, targets, read, *documents in zip(*scan, strict=True):
         judged, of_draws = (targets != IGNORED).any(), []
         for draw, memory in enumerate(memories):
-            with model.drawing(draw):
+            with model.position.drawing(draw):
                 here = memory.restarted(read)
                 hidden, memories[draw] = model.hidden_with_memory(tokens.to(here.read.device), here, None, *documents)
             if judged:

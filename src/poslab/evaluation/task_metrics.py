@@ -40,8 +40,8 @@ class Answers(NamedTuple):
 def score_answers(model: GPT, numbers: Tensor, examples: Examples) -> dict[int, Answers]:
     """Score a batch whose examples have these numbers (B,)."""
     of_draws = []
-    for draw in model.draws:
-        with model.drawing(draw):
+    for draw in model.position.draws:
+        with model.position.drawing(draw):
             logits = _logits(model, examples)
         losses = F.cross_entropy(logits.flatten(0, 1), examples.targets.to(logits.device).flatten(), reduction="none")
         counts, right = _counts(logits.argmax(-1).cpu(), examples.targets.cpu())
@@ -72,8 +72,8 @@ def measure(model: GPT, task: Task, seed: int | None = None) -> MetricsByLength:
     for length in progress(sorted(task.test_lengths), "testing, lengths"):
         for ending, variant in variants.items():
             examples, by_draw = variant.test(length, seed), []
-            for draw in model.draws:
-                with model.drawing(draw):
+            for draw in model.position.draws:
+                with model.position.drawing(draw):
                     by_draw.append(_by_part(variant, examples, predictions(model, examples)))
             for name in by_draw[0]:
                 share = math.fsum(shares[name] for shares in by_draw) / len(by_draw)
@@ -88,7 +88,7 @@ def wrong_answers(model: GPT, task: Task) -> dict[str, list[WrongAnswer]]:
     wrong: dict[str, list[WrongAnswer]] = {}
     for length in sorted(task.test_lengths):
         examples = task.test(length).rows(slice(LOOKED_AT))
-        with model.drawing(0):
+        with model.position.drawing(0):
             answered = predictions(model, examples)
         rows = []
         for number, (tokens, targets, predicted) in enumerate(zip(*examples[:2], answered, strict=True)):

@@ -129,7 +129,7 @@ def _results(model: GPT, questions: Sequence[Questions], exact: bool) -> Tensor:
         starts = range(0, len(tokens), rows)
         of_rows = [None if positions is None else positions[start : start + rows] for start in starts]
         parts = zip(tokens.split(rows), of_rows, strict=True)
-        with model.drawing(0):
+        with model.position.drawing(0):
             hidden = torch.cat([model.read(part, at)[:, -1] for part, at in parts])
         logits = F.linear(hidden, model.head_weight).float()
         losses = F.cross_entropy(logits, wanted, reduction="none")

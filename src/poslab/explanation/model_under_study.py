@@ -57,11 +57,11 @@ class Findings:
 def examine(study: ModelUnderStudy) -> Findings:
     """Draw the pictures of a model's scheme, and measure what the model does."""
     model, probe_data, notes = study.model, study.probe_data, [*study.notes]
-    pictures = model.pictures()
+    pictures = model.position.pictures()
     any_tokens = torch.zeros(min(2, model.shape.context_length), dtype=torch.int64)
     sample = sample_pairs(model, any_tokens if probe_data is None else probe_data.sample)
     with blamed_on("pos", model.pos, "explain"):
-        explanations = model.explanations(sample)
+        explanations = model.position.explanations(sample)
     if probe_data is None:
         explanations = {name: one for name, one in explanations.items() if not isinstance(one, OnText)}
     if not pictures and not explanations:
@@ -89,7 +89,7 @@ def _ablations(model: GPT, probe_data: ProbeData) -> dict[str, measures.Ablation
     for batch in questions:
         if not exact:  # half as long, so that there are positions to move to where they end with the context
             batch = measures.truncated(batch, max(1, longest // 2))
-        drawn = model.evaluation_positions(batch.tokens.shape[-1]) if batch.positions is None else None
+        drawn = model.position.evaluation_positions(batch.tokens.shape[-1]) if batch.positions is None else None
         moved.append(batch if drawn is None else batch._replace(positions=drawn.expand(batch.tokens.shape)))
     ends = [batch.tokens.shape[-1] if batch.positions is None else int(batch.positions.max()) + 1 for batch in moved]
     offsets = measures.offsets(model, max(ends), 4 * model.shape.context_length)

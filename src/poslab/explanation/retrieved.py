@@ -48,7 +48,7 @@ def retrieved(model: GPT, tokens: Tensor) -> Retrieved:
     assert model.retrieval is not None
     begin = (len(tokens) - 1) // model.shape.context_length * model.shape.context_length
     last = tokens[None, begin:]
-    with model.drawing(0):
+    with model.position.drawing(0):
         _, memory = model.hidden_in_segments(tokens[None, :begin])
     given: list[tuple[RetrievedAttention, tuple[Tensor, Tensor]]] = []
 
@@ -60,7 +60,7 @@ def retrieved(model: GPT, tokens: Tensor) -> Retrieved:
         given.append((attention, looked))
 
     (part,) = (part for part in model.modules() if isinstance(part, RetrievedAttention))
-    with part.register_forward_pre_hook(record), model.drawing(0):
+    with part.register_forward_pre_hook(record), model.position.drawing(0):
         model.hidden_with_memory(last, memory)
     ((attention, (weights, found_indices)),) = given
     assert memory.keys is not None

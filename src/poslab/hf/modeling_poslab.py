@@ -60,7 +60,7 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         about = getattr(config, "poslab", None)  # none of a model that nobody trained
         if whose := about and edited(about, gpt.pos, config.model):
             warnings.warn(f"the code of {whose} has changed since it was trained", stacklevel=2)
-        gpt.seed = config.seed
+        gpt.position.seed = config.seed
         for name, module in gpt.named_children():
             self.add_module(name, module)
         self.gpt = (gpt,)  # in a tuple, or it would be a module of its own; its parts are registered above
@@ -121,7 +121,7 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         if ignored := [name for name, value in unknown.items() if value is not None and value is not False]:
             raise ValueError(f"{', '.join(ignored)}: not an argument of poslab's models")
         gpt = self.gpt[0]
-        positions = None if self.training else gpt.text_positions(input_ids.shape[1])
+        positions = None if self.training else gpt.position.text_positions(input_ids.shape[1])
         if attention_mask is not None and attention_mask.shape != input_ids.shape:
             problem = f"{tuple(input_ids.shape)}, as input_ids are; not {tuple(attention_mask.shape)}"
             raise ValueError(f"attention_mask must be {problem}")
@@ -133,7 +133,7 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         counted = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
         if documents is not None:
             counted = positions_within(documents)
-            positions = None if positions is None else positions_of_texts(documents, gpt.text_positions)
+            positions = None if positions is None else positions_of_texts(documents, gpt.position.text_positions)
             labels = None if labels is None else labels.masked_fill(counted == 0, -100)
         elif real is not None:
             counted = (real.cumsum(1) - 1).clamp(min=0)

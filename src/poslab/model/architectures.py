@@ -139,7 +139,7 @@ def settings_of(model: GPT) -> Settings:
         "qk_norm": model.form.qk_norm,
         "gate": model.form.gate,
         "biases": block.attention.project.bias is not None,
-        "window": model.window,
+        "window": model.position.window,
         "tied": model.head is None,
     }
 

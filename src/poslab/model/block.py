@@ -97,18 +97,19 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, layer: SchemeLayer, target_mask: TargetMask | None = None) -> Tensor:
         """Map x (B, T, D) to (B, T, D), or with a target mask to (n, D) of the targets."""
+        # Queries before the first target are asked by nobody.
         first = 0 if target_mask is None else target_mask.first
-        out = self.attend(*self.queries_keys_values(x), x, layer, first).transpose(1, 2)  # (B, T, H, Dh)
+        q, k, v = self.queries_keys_values(x)
+        dropout_p = self.dropout_p if self.training else 0.0
+        out = layer.attend(q, k, v, x, first, dropout_p=dropout_p, backend=self.backend)  # (B, H, T - first, Dh)
+        out = out.transpose(1, 2)
         if self.gate is not None:
             out = out * self.gate(x[:, first:]).sigmoid().unflatten(-1, (self.shape.num_heads, -1))
+        # Heads side by side, projected to the residual stream where there is a target.
         out = out.flatten(-2)
-        return self.dropout(self.project(out if target_mask is None else target_mask.select(out, first)))
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, layer: SchemeLayer, first: int) -> Tensor:
-        """Return attention of queries (B, H, T, Dh) from index `first` on over the keys of x (B, N, D)."""
-        q, k, token_state = layer.apply_hooks(q, k, x)
-        dropout_p = self.dropout_p if self.training else 0.0
-        return layer.attend(q[:, :, first:], k, v, token_state, dropout_p=dropout_p, backend=self.backend)
+        if target_mask is not None:
+            out = target_mask.select(out, first)
+        return self.dropout(self.project(out))
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Project x (B, T, D) to queries (B, H, T, Dh), keys and values (B, Hkv, T, Dh), before the scheme's hooks."""

@@ -42,7 +42,7 @@ class KeyValueCache:
         self._padding = padding if padding is not None and padding.any() else None
         self._least_padding, self._most_padding = (0, 0) if padding is None else map(int, padding.aminmax())
         self._positions = positions
-        self._given: Tensor | None = None  # (length,) or (B, length): positions, where they were given
+        self._explicit: Tensor | None = None  # (length,) or (B, length): positions, where they were given
         self.documents: Tensor | None = None  # (B, length): numbers of the tokens' documents, where they were given
         self._tokens: Tensor | None = None  # (B, N): ids of the text so far
         self.read: list[LayerCache] = []
@@ -51,43 +51,43 @@ class KeyValueCache:
         self.key_position_ids: PositionIds | None = None  # of all keys that the tokens being read may see
 
     def position_ids(
-        self, count: int, device: torch.device, given: Tensor | None = None, documents: Tensor | None = None
+        self, count: int, device: torch.device, positions: Tensor | None = None, documents: Tensor | None = None
     ) -> PositionIds:
         """Return the positions of the next `count` tokens, (T,), or (B, T) where rows differ, padding being at 0.
 
-        given: their positions, if not 0, 1, 2, ...; documents: (B, T), the numbers of their documents, if rows hold
+        positions: theirs, if not 0, 1, 2, ...; documents: (B, T), the numbers of their documents, if rows hold
         several. Each is to be given at every call or at none.
         """
         self.documents = self._with_documents(documents)
-        if (given is None) != (self._given is None) and self.length > 0:
-            raise SettingError("positions", given, "must be given for all of a text's tokens, or for none")
-        if given is not None:
-            new = PositionIds.given(given.to(device)).positions
-            self._given = new if self._given is None else torch.cat([self._given, new], dim=-1)
+        if (positions is None) != (self._explicit is None) and self.length > 0:
+            raise SettingError("positions", positions, "must be given for all of a text's tokens, or for none")
+        if positions is not None:
+            new = PositionIds.explicit(positions.to(device)).positions
+            self._explicit = new if self._explicit is None else torch.cat([self._explicit, new], dim=-1)
         self.key_position_ids = self._ids(self.first_seen, self.length + count, device)
         return self._ids(self.length, self.length + count, device)
 
     def _with_documents(self, new: Tensor | None) -> Tensor | None:
         """Return the numbers of the documents of all tokens, (B, N), the new ones last."""
-        known = self.documents
-        if (new is None) != (known is None) and self.length > 0:
+        earlier = self.documents
+        if (new is None) != (earlier is None) and self.length > 0:
             problem = "must be given for all of a text's tokens, or for none"
             raise SettingError("documents", None if new is None else "[...]", problem)
         if new is not None and self._padding is not None:  # which is no part of the first document
             indices = torch.arange(self.length, self.length + new.shape[1], device=new.device)
-            lowest = int(new.min()) if known is None else int(known.min()) + 1
+            lowest = int(new.min()) if earlier is None else int(earlier.min()) + 1
             new = new.masked_fill(indices < self._padding.to(new.device)[:, None], lowest - 1)
-        if new is None or known is None:
+        if new is None or earlier is None:
             return new
-        if (new[:, 0] < known[:, -1]).any():
+        if (new[:, 0] < earlier[:, -1]).any():
             raise SettingError("documents", "[...]", "must go on from those read before, and never fall")
-        return torch.cat([known, new], dim=1)
+        return torch.cat([earlier, new], dim=1)
 
     def _ids(self, begin: int, end: int, device: torch.device) -> PositionIds:
         documents = None if self.documents is None else self.documents[:, begin:end]
-        if self._given is not None:
-            irregular = bool((self._given.diff() != 1).any())
-            return PositionIds(self._given[..., begin:end], irregular, documents)
+        if self._explicit is not None:
+            irregular = bool((self._explicit.diff() != 1).any())
+            return PositionIds(self._explicit[..., begin:end], irregular, documents)
         positions = self.counted(begin, end, device)
         if self._positions is None:
             return PositionIds(positions, documents=documents)
@@ -114,8 +114,8 @@ class KeyValueCache:
 
         Made when the distances outgrow them, for twice as many, but never for more than `longest`.
         """
-        if self._given is not None:
-            needed = self._ids(self.first_seen, self.length + count, self._given.device).distances(causal=True)
+        if self._explicit is not None:
+            needed = self._ids(self.first_seen, self.length + count, self._explicit.device).distances(causal=True)
         elif self._positions is not None:
             needed = range(PositionIds(self._positions).stop)
         else:
@@ -215,12 +215,13 @@ class CachedLayer(SchemeLayer):
         # Before the first document stand rows of none.
         numbers = F.pad(numbers, (rows.shape[1] - numbers.shape[1], 0), value=int(numbers.min()) - 1)
         documents = Documents(numbers, x.shape[1])
-        return documents.apart(lambda _, new, rows: self._mixed(rows)[:, rows.shape[1] - new.shape[1] :], x, rows)
+        return documents.apart(lambda _, x, rows: self.mix_after(None, rows)[:, rows.shape[1] - x.shape[1] :], x, rows)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, token_state: Tensor | None, *_: Any, **_of_layer: Any) -> Tensor:
-        """Return attention of new tokens, with q, k, v (B, H, T, Dh), over all that they may see, (B, H, T, Dh)."""
-        cache, first = self.cache, self.cache.first_seen
-        keys, values = self.read.keys.extend(k, first), self.read.values.extend(v, first)
-        states = None if token_state is None else self.read.token_states.extend(token_state, first)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor | None, first: int = 0, **settings: Any) -> Tensor:
+        """Return attention of new tokens, x (B, T, D), over all that they may see, without dropout."""
+        q, k, token_state = self.apply_hooks(q, k, x)
+        cache, seen_from = self.cache, self.cache.first_seen
+        keys, values = self.read.keys.extend(k, seen_from), self.read.values.extend(v, seen_from)
+        states = None if token_state is None else self.read.token_states.extend(token_state, seen_from)
         seen: dict[str, Any] = {"window": cache.window, "first_key": cache.first_key(q.device), "cached": True}
-        return super().attend(q, keys, values, states, cache.key_position_ids, **seen)
+        return self.over_keys(q, keys, values, states, cache.key_position_ids, **seen)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,15 +20,15 @@ from poslab.errors import SettingError, require_at_least
 from poslab.model.block import Block, BlockForm, SelfAttention, TargetMask
 from poslab.model.cache import KeyValueCache
 from poslab.model.generate import generate, write
-from poslab.positions import ModelShape, PositionScheme
-from poslab.positions.sizes import check_sizes, initial_tables
+from poslab.positions import ModelShape, PositionScheme, RelativeTerms
+from poslab.positions.sizes import check_length, check_sizes
 from poslab.processors import backward_compiled_at_once, compiled, compiler_errors, compiler_reason
 
 if TYPE_CHECKING:
     from poslab.data.tokenizer import AnyVocabulary
 
 
-class GPT(SchemeModule):
+class GPT(nn.Module):
     """Pre-norm decoder; its defaults are GPT-2's block (Radford et al. 2019) in the sizes of `model=mini`.
 
     `pos` is any PositionScheme; without one the model has no positions at all. With `causal=False` every token sees
@@ -38,7 +39,7 @@ class GPT(SchemeModule):
     checkpoints know nothing of it. Raises SettingError for sizes that don't fit.
     """
 
-    attention_class: ClassVar[type[SelfAttention]] = SelfAttention
+    position: SchemeModule  # the scheme, its tables, and the positions of tokens
     tokenizer: AnyVocabulary | None = None  # set by `poslab.load`
 
     def __init__(
@@ -67,15 +68,13 @@ class GPT(SchemeModule):
         token_std = 0.02 * (init_std / 0.02) ** 2
         sizes = context_length, embed_dim, num_layers, num_heads
         self.shape = ModelShape(*sizes, causal, token_std, longest_text, head_dim or 0)
-        self.pos = pos or PositionScheme()
-        self.form, self.window = BlockForm(**block), window
+        scheme = pos or PositionScheme()
+        self.form = BlockForm(**block)
         self.form.check(num_heads)
-        check_sizes(self.pos, self.shape)
+        check_sizes(scheme, self.shape)
         self.token_embedding = nn.Embedding(vocab_size, embed_dim)
         self.dropout = nn.Dropout(self.form.dropout)
-        self.blocks = nn.ModuleList(
-            Block(self.attention_class(self.shape, self.form), self.form) for _ in range(num_layers)
-        )
+        self.blocks = nn.ModuleList(Block(SelfAttention(self.shape, self.form), self.form) for _ in range(num_layers))
         self.final_norm = self.form.norm(embed_dim)
         if not biases:
             remove_biases(self)
@@ -83,13 +82,12 @@ class GPT(SchemeModule):
         initialise(self, init_std, token_std, num_layers)
         # Last, and without moving the generator on: at one seed the rest of the model, and every dropout mask after
         # it, is the same to the bit for every scheme.
-        self.check_length(context_length, "context_length", context_length)
+        check_length(scheme, self.shape, context_length, "context_length", context_length)
         with torch.random.fork_rng(devices=[]):
-            tables = initial_tables(self.pos, self.shape)
-        # A bare module rather than a ParameterDict, which can't hold a parameter called "keys" or "values".
-        self.position_tables = nn.Module()
-        for name, table in tables.items():
-            self.position_tables.register_parameter(name, nn.Parameter(table))
+            position = SchemeModule(scheme, self.shape, window)
+        # A part by its tables alone, whose weights are saved as `position_tables.NAME`.
+        self.position_tables = position.tables
+        object.__setattr__(self, "position", position)
         self._compiled: Callable[..., Tensor] | None = None
         if compile:
             self._compiled = compiled(self._hidden_of_row)
@@ -115,6 +113,11 @@ class GPT(SchemeModule):
         return F.linear(self.hidden(tokens, cache, positions, documents), self.head_weight)
 
     @property
+    def pos(self) -> PositionScheme:
+        """Position scheme."""
+        return self.position.scheme
+
+    @property
     def head_weight(self) -> Tensor:
         """Matrix (V, D) from the last hidden state to the logits."""
         return self.token_embedding.weight if self.head is None else self.head.weight
@@ -125,14 +128,15 @@ class GPT(SchemeModule):
         cache: KeyValueCache | None = None,
         positions: Tensor | None = None,
         documents: Tensor | None = None,
+        targets: TargetMask | None = None,
     ) -> Tensor:
         """Return the normalised last hidden states (B, T, D) of tokens (B, T), the input of the head."""
         documents = checked_documents(documents, tokens)
         if cache is not None:
             if positions is not None:
-                PositionIds.given(positions).check(len(tokens), tokens.shape[1], self.pos, self.shape)
+                PositionIds.explicit(positions).check(len(tokens), tokens.shape[1], self.pos, self.shape)
             return self.hidden_after(tokens, cache, positions, documents)
-        position_ids = self.position_ids(tokens, positions, documents=documents)
+        position_ids = self.position.position_ids(tokens, positions, documents=documents, training=self.training)
         # Compiled only where nothing but the weights changes, because generation, with its growing lengths, would
         # recompile.
         regular = not position_ids.irregular and documents is None
@@ -144,7 +148,7 @@ class GPT(SchemeModule):
                 self._compiled = None
                 reason = compiler_reason(error)
                 warnings.warn(f"trains uncompiled, to the same result; torch says: {reason}", stacklevel=2)
-        return self.through_blocks(self.embedded(tokens, position_ids), self.layers(position_ids))
+        return self.through_blocks(self.embedded(tokens, position_ids), self.position.layers(position_ids), targets)
 
     def hidden_at(
         self, target_mask: Tensor, tokens: Tensor, positions: Tensor | None = None, documents: Tensor | None = None
@@ -159,10 +163,7 @@ class GPT(SchemeModule):
             return self.token_embedding.weight.new_empty(0, self.shape.embed_dim)
         if self._compiled is not None:
             return self.hidden(tokens, None, positions, documents)[target_mask]
-        documents = checked_documents(documents, tokens)
-        position_ids = self.position_ids(tokens, positions, documents=documents)
-        x = self.embedded(tokens, position_ids)
-        return self.through_blocks(x, self.layers(position_ids), TargetMask.where(target_mask))
+        return self.hidden(tokens, None, positions, documents, TargetMask.where(target_mask))
 
     @torch.no_grad()
     def hidden_after(
@@ -177,12 +178,13 @@ class GPT(SchemeModule):
             raise SettingError("cache", "given", "this model isn't causal: a new token changes what all others see")
         length, longest = tokens.shape[-1], self.pos.max_length(self.shape)
         read = cache.positions_after(length, documents) if positions is None else PositionIds(positions).stop
-        self.check_length(read)
+        self.position.check_length(read)
         position_ids = cache.position_ids(length, tokens.device, positions, documents)
         text = cache.text_so_far(tokens)
-        of_text = None if cache.documents is None else cache.documents[:, -text.shape[1] :]
-        x = self.embedded(tokens, position_ids, text, of_text)
-        layers = self.layers(position_ids, terms=cache.terms(length, longest, self.terms))
+        text_documents = None if cache.documents is None else cache.documents[:, -text.shape[1] :]
+        x = self.embedded(tokens, position_ids, text, text_documents)
+        terms = cache.terms(length, longest, partial(self.position.terms, device=tokens.device))
+        layers = self.position.layers(position_ids, terms=terms)
         x = self.through_blocks(x, cache.layers(layers))
         cache.length += length
         return x
@@ -203,7 +205,7 @@ class GPT(SchemeModule):
         documents theirs."""
         if text is None:
             text, documents = tokens, position_ids.documents
-        return self.dropout(self.embed(self.token_embedding(tokens), position_ids, text, documents))
+        return self.dropout(self.position.embedded(self.token_embedding(tokens), position_ids, text, documents))
 
     def through_blocks(self, x: Tensor, layers: Sequence[SchemeLayer], target_mask: TargetMask | None = None) -> Tensor:
         """Map the input of the first block to the hidden states, those of the targets if there is a mask."""
@@ -214,7 +216,7 @@ class GPT(SchemeModule):
     def _hidden_of_row(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """Return the hidden states at consecutive positions (T,)."""
         position_ids = PositionIds(positions)
-        return self.through_blocks(self.embedded(tokens, position_ids), self.layers(position_ids))
+        return self.through_blocks(self.embedded(tokens, position_ids), self.position.layers(position_ids))
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -251,6 +253,15 @@ class GPT(SchemeModule):
         longest, seen = self.most_positions(window), window or self.shape.context_length
         return seen if longest is None else min(seen, longest)
 
+    def relative_terms(self, length: int) -> list[RelativeTerms | None]:
+        """Return the terms of each layer for the distances within `length` tokens."""
+        distances = range(0 if self.shape.causal else 1 - length, length)
+        return self.position.terms(distances, self.token_embedding.weight.device)
+
+    def attention_parts(self) -> list[set[str]]:
+        """Return the names of what enters attention over a whole context in each layer; see `attend`."""
+        return self.position.attention_parts()
+
     def parameter_counts(self) -> dict[str, int]:
         """Count parameters in total, of the position scheme, and of the trunk, which models of all schemes share."""
         total = sum(p.numel() for p in self.parameters())
@@ -259,7 +270,7 @@ class GPT(SchemeModule):
 
     def replace_scheme(self, scheme: PositionScheme) -> None:
         """Take another scheme, for the same tables. Raises SettingError where the model can't."""
-        self.pos = scheme
+        self.position.scheme = scheme
 
 
 def initialise(decoder: nn.Module, std: float, token_std: float, num_layers: int) -> None:
@@ -268,8 +279,8 @@ def initialise(decoder: nn.Module, std: float, token_std: float, num_layers: int
     for name, module in decoder.named_modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             residual = name.endswith(("attention.project", "mlp.project"))
-            of_block = std / (2 * num_layers) ** 0.5 if residual else std
-            nn.init.normal_(module.weight, std=token_std if name == "token_embedding" else of_block)
+            block_std = std / (2 * num_layers) ** 0.5 if residual else std
+            nn.init.normal_(module.weight, std=token_std if name == "token_embedding" else block_std)
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
 

@@ -147,7 +147,7 @@ def write(
     if (readable := model.most_read(window)) is not None:
         tokens, padding = _last(tokens, padding, readable)
     lengths = (tokens.shape[1] - padding + max_new_tokens).tolist()
-    drawn = [drawn for drawn in map(model.text_positions, lengths) if drawn is not None]
+    drawn = [drawn for drawn in map(model.position.text_positions, lengths) if drawn is not None]
     positions = nn.utils.rnn.pad_sequence(drawn, batch_first=True) if drawn else None  # (B, N)
     cache, new = model.new_cache(window, padding, positions), tokens
     stopped = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)

@@ -66,7 +66,7 @@ class Attention(nn.Module):
 
         Raises SettingError for another layout, a missing x, positions that the scheme doesn't know, and another mask.
         """
-        position, scheme, shape = self.position, self.position.scheme, self.position.shape
+        position, shape = self.position, self.position.shape
         position.check_layout(q, k, v)
         documents = checked_documents(documents, k[:, 0, :, 0])
         dropped = 0  # tokens that a cache has no keys of any more
@@ -77,9 +77,6 @@ class Attention(nn.Module):
             mask = mask if mask.numel() else None
         elif offset is None and shape.causal:
             offset = _filled(k, v, q.shape[-2]) - q.shape[-2]
-        if x is None and scheme.overrides("mix"):
-            problem = "mixes what enters attention: give x (B, T, D), what Position.mix returned"
-            raise SettingError("x", None, f"{type(scheme).__name__} {problem}")
         queries, keys = q.shape[-2], k.shape[-2]
         if x is not None and (x.shape[0], x.shape[-2]) != (k.shape[0], keys):
             raise SettingError("x", list(x.shape), f"must be (B, Tk, D), of all {keys} keys of {k.shape[0]} texts")
@@ -104,11 +101,11 @@ class Attention(nn.Module):
             documents = (documents - documents.min() + 1) * text
         elif documents is None and mask is not None and _is_numbered(mask):
             documents = numbered = mask.to(torch.int64)
-        ids = position.position_ids(positions, k, dropped, "positions", documents)
+        ids = position.token_positions(k, positions, dropped, "positions", documents)
         documents = None if documents is None else documents[:, dropped:]
         if positions is not None and (documents is None or (numbered is not None and torch.compiler.is_compiling())):
-            of_keys = None if text is None else text[:, dropped:]
-            starting = numbered_documents(ids.positions.expand(len(k), -1), of_keys)
+            key_text = None if text is None else text[:, dropped:]
+            starting = numbered_documents(ids.positions.expand(len(k), -1), key_text)
             # A compiled graph can't ask which of the two tells documents apart.
             documents = starting if documents is None or starting is None else documents * (keys + 1) + starting
 
@@ -125,13 +122,13 @@ class Attention(nn.Module):
                     ids = PositionIds((ids.positions - first_key[:, None]).clamp(min=0))
                 first_key = (first_key - dropped).clamp(min=0)
         ids = replace(ids, documents=documents)
-        tables = position.own_tables
+        scheme, tables = position.scheme, position.own_tables
         terms = scheme.relative(tables, shape, layer, ids.distances(shape.causal))
-        made = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), ids.last(queries), ids)
-        hooked_q, k, token_state = made.apply_hooks(q, k, x)
+        terms = terms and terms.to(q.device)
+        scheme_layer = SchemeLayer(scheme, tables, shape, layer, terms, ids.last(queries), ids)
         settings: dict[str, Any] = {"dropout_p": self.dropout if self.training else 0.0, "backend": self.backend}
         settings |= {"first_key": first_key, "window": window}
-        return made.attend(hooked_q, k, v, token_state, **settings).to(q.dtype)
+        return scheme_layer.attend(q, k, v, x, **settings).to(q.dtype)
 
 
 def _filled(k: Tensor, v: Tensor, queries: int) -> int:

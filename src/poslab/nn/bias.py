@@ -19,13 +19,13 @@ def beyond_a_bias(scheme: PositionScheme, *terms: RelativeTerms | None) -> list[
 
     terms: what its hook `relative` returned, of each layer.
     """
-    found = {hook for hook in ("token_state", "key_bias", "query_scale") if scheme.overrides(hook)}
+    beyond = {hook for hook in ("token_state", "key_bias", "query_scale") if scheme.overrides(hook)}
     if scheme.overrides("score_mod") and not scheme.additive:
-        found.add("score_mod")
-    for of_layer in terms:
-        if of_layer is not None:
-            found |= of_layer.tables.keys() - {"bias"} | ({"null"} if of_layer.null is not None else set())
-    return sorted(found)
+        beyond.add("score_mod")
+    for own in terms:
+        if own is not None:
+            beyond |= own.tables.keys() - {"bias"} | ({"null"} if own.null is not None else set())
+    return sorted(beyond)
 
 
 def dense_bias(

@@ -1,30 +1,28 @@
-"""Module of any position scheme: it owns the scheme's tables, and applies its hooks to the tensors of any model.
+"""Module of any position scheme for any model: its bias, rotations, embeddings and mixing, by explicit positions.
 
 B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Hkv heads of keys, Dh head dimension.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from poslab.attention import PositionIds, SchemeLayer, checked_documents
-from poslab.attention.documents import Documents, positions_within
+from poslab.attention import PositionIds, SchemeLayer, SchemeModule, checked_documents
+from poslab.attention.documents import positions_within
 from poslab.errors import SettingError
 from poslab.nn.bias import beyond_a_bias, dense_bias
 from poslab.positions import ModelShape, PositionScheme
-from poslab.positions.base import knows_fractions
 from poslab.positions.sizes import check_sizes, initial_tables
 from poslab.positions.terms import distances_between
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # of (score, b, h, i, j)
 
 
-class Position(nn.Module):
+class Position(SchemeModule):
     """Module of a position scheme, as `Position(CoPE(max_positions=64), heads=8, head_dim=64)`.
 
-    It owns the scheme's tables as parameters, in float32 unless the module is converted, and no other state. `needs`
+    Its state is the scheme's tables as parameters, in float32 unless the module is converted. `needs`
     says which of its methods the scheme takes. layers: for how many layers it has tables, as a scheme may have some for
     each; every method takes the `layer`. causal: of the model, because tables may have rows for keys after the query.
     context_length: for how many tokens tables are made whose size it decides, at most so many positions are then known.
@@ -48,20 +46,13 @@ class Position(nn.Module):
         context_length: int = 1024,
         embed_dim: int | None = None,
     ) -> None:
-        super().__init__()
-        self.scheme = scheme
+        width = heads * head_dim if embed_dim is None else embed_dim
+        shape = ModelShape(context_length, width, layers, heads, causal, head_dim=head_dim)
+        check_sizes(scheme, shape)
+        super().__init__(scheme, shape)
         self.heads: int | None = heads  # that tensors must have, and
         self.head_dim: int | None = head_dim
-        width = heads * head_dim if embed_dim is None else embed_dim
-        self.shape = ModelShape(context_length, width, layers, heads, causal, head_dim=head_dim)
-        check_sizes(scheme, self.shape)
-        # A bare module rather than a ParameterDict, which can't hold a parameter called "keys" or "values".
-        self.tables = nn.Module()
-        for name, table in initial_tables(scheme, self.shape).items():
-            self.tables.register_parameter(name, nn.Parameter(table))
-        near, count = range(0 if causal else -1, 2), range(layers)
-        terms = (scheme.relative(self.own_tables, self.shape, layer, near) for layer in count)
-        self._beyond_a_bias = beyond_a_bias(scheme, *terms)
+        self._beyond_a_bias = beyond_a_bias(scheme, *self.terms(range(0 if causal else -1, 2)))
         # Says where the module is and in which precision, because a scheme may have no table.
         self.register_buffer("_place", torch.empty(0), persistent=False)
 
@@ -91,11 +82,6 @@ class Position(nn.Module):
         """Draw the tables anew, as after `to_empty`."""
         for name, table in initial_tables(self.scheme, self.shape).items():
             self.own_tables[name].copy_(table)
-
-    @property
-    def own_tables(self) -> dict[str, nn.Parameter]:
-        """Tables by the scheme's names."""
-        return dict(self.tables.named_parameters())
 
     @property
     def _tied_weights_keys(self) -> dict[str, str]:
@@ -145,16 +131,14 @@ class Position(nn.Module):
         causal: a query doesn't see keys at later positions, wherever they stand in the text.
         """
         q_positions, k_positions = (p.to(self._place.device) for p in (q_positions, k_positions))
+        for positions in (q_positions, k_positions):
+            ids = PositionIds.explicit(positions)
+            ids.check(len(positions), positions.shape[-1], self.scheme, self.shape)
         if not (q_positions.numel() and k_positions.numel()):
             batch = max(p.shape[0] if p.dim() == 2 else 1 for p in (q_positions, k_positions))
             size = batch, self.shape.num_heads, q_positions.shape[-1], k_positions.shape[-1]
             return self._place.new_zeros(size, dtype=dtype)
         (first_q, last_q), (first_k, last_k) = (map(int, p.aminmax()) for p in (q_positions, k_positions))
-        self.check_length(max(last_q, last_k) + 1)
-        if any(p.is_floating_point() for p in (q_positions, k_positions)) and not knows_fractions(
-            self.scheme, self.shape
-        ):
-            raise SettingError("positions", "of floating point", "must be whole numbers: it has tables by distance")
         distances = range(first_q - last_k - 1, last_q - first_k + 2)  # one more each, because of fractions
         return self._bias(q_positions, k_positions, distances, causal, layer, dtype)
 
@@ -176,9 +160,8 @@ class Position(nn.Module):
         length = max(1, length)
         distances = torch.arange(1 - length, length, device=self._place.device)
         here = torch.zeros_like(distances[:1])
-        by_distance = self._bias(distances, here, distances_between(1 - length, length), causal, layer, None)[
-            0, :, :, 0
-        ]
+        bias = self._bias(distances, here, distances_between(1 - length, length), causal, layer, None)
+        by_distance = bias[0, :, :, 0]
         return lambda score, b, h, i, j: score + by_distance[h, i - j + (offset + length - 1)].to(score.dtype)
 
     def rotate(
@@ -198,10 +181,10 @@ class Position(nn.Module):
         self.check_layout(q, k)
         if not self._rotates or self._beyond_a_bias:
             raise SettingError("rotate", type(self.scheme).__name__, f"does something else; it needs: {self.needs}")
-        of_queries = self.position_ids(q_positions, q, k.shape[-2] - q.shape[-2], "q_positions")
-        of_keys = self.position_ids(k_positions, k, 0, "k_positions")
-        made = SchemeLayer(self.scheme, self.own_tables, self.shape, layer, None, of_queries, of_keys)
-        turned_q, turned_k, _ = made.apply_hooks(q, k, None)
+        query_ids = self.token_positions(q, q_positions, k.shape[-2] - q.shape[-2], "q_positions")
+        key_ids = self.token_positions(k, k_positions, 0, "k_positions")
+        scheme_layer = SchemeLayer(self.scheme, self.own_tables, self.shape, layer, None, query_ids, key_ids)
+        turned_q, turned_k, _ = scheme_layer.apply_hooks(q, k, None)
         return turned_q.to(q.dtype), turned_k.to(k.dtype)
 
     # What comes before attention
@@ -211,13 +194,7 @@ class Position(nn.Module):
 
         tokens: (B, N) ids of the text so far, for schemes that read them.
         """
-        ids = self.position_ids(positions, x, 0, "positions")
-        embed: Callable[..., Tensor] = partial(self.scheme.embed, self.own_tables)
-        if tokens is None or not self.scheme.further("embed", tokens):
-            return ids.map(embed, x).to(x.dtype)
-        # One row at a time, because ids are those of a row's text.
-        rows = zip(x.split(1), ids.positions.expand(x.shape[:2]), tokens.split(1), strict=True)
-        return torch.cat([embed(row, positions, tokens=own) for row, positions, own in rows]).to(x.dtype)
+        return self.embedded(x, self.token_positions(x, positions), tokens).to(x.dtype)
 
     def mix(
         self, x: Tensor, before: Tensor | None = None, *, documents: Tensor | None = None, layer: int = 0
@@ -227,13 +204,13 @@ class Position(nn.Module):
         before: (B, K - 1, D), the rows of the tokens before x, of which a cache keeps the last K - 1, K being
         `scheme.mixed_tokens`; None: x begins a text. documents: (B, T), as of `Attention`, where x begins with one.
         """
-        if (documents := checked_documents(documents, x[..., 0])) is not None:
-            if before is not None:
-                raise SettingError("documents", "[...]", "can't be given with `before`: x must begin with a document")
-            return Documents(documents).apart(lambda _, alone: self.mix(alone, layer=layer), x)
-        if before is None:
-            before = x.new_zeros(len(x), self.scheme.mixed_tokens - 1, x.shape[-1])
-        return self.scheme.mix(self.own_tables, layer, torch.cat([before, x], dim=1)).to(x.dtype)
+        documents = checked_documents(documents, x[..., 0])
+        if before is not None and documents is not None:
+            raise SettingError("documents", "[...]", "can't be given with `before`: x must begin with a document")
+        ids = PositionIds(torch.arange(x.shape[1], device=x.device), documents=documents)
+        scheme_layer = SchemeLayer(self.scheme, self.own_tables, self.shape, layer, None, ids)
+        mixed = scheme_layer.mix(x) if before is None else scheme_layer.mix_after(before, x)
+        return mixed.to(x.dtype)
 
     def sample(self, length: int, generator: torch.Generator) -> Tensor | None:
         """Draw the positions of a training step, (T,), on the CPU; None: 0, 1, 2, ..."""
@@ -241,55 +218,49 @@ class Position(nn.Module):
 
     # Checks
 
-    def check_layout(self, q: Tensor, *of_keys: Tensor) -> None:
+    def check_layout(self, q: Tensor, *kv: Tensor) -> None:
         """Raise SettingError unless q is (B, H, T, Dh), and keys and values are (B, Hkv, T, Dh), Hkv dividing H."""
-        for name, x in zip("qkv", (q, *of_keys), strict=False):
+        for name, x in zip("qkv", (q, *kv), strict=False):
             shape, heads, head_dim = list(x.shape), self.heads, self.head_dim
             if len(shape) != 4 or shape[-1] != (head_dim or shape[-1]):
-                of_size = f" with Dh={head_dim}" if head_dim else ""
-                raise SettingError(name, shape, f"must be (B, H, T, Dh){of_size}")
+                size = f" with Dh={head_dim}" if head_dim else ""
+                raise SettingError(name, shape, f"must be (B, H, T, Dh){size}")
             if heads is None or shape[1] == heads or (name != "q" and heads % shape[1] == 0):
                 continue
             if shape[2] == heads or (name != "q" and heads % shape[2] == 0):
                 problem = f"must be (B, H, T, Dh), but seems to be (B, T, H, Dh): give {name}.transpose(1, 2)"
                 raise SettingError(name, shape, problem)
             raise SettingError(name, shape, f"must be (B, H, T, Dh) with H={heads}, or for keys a divisor of it")
-        if len(of_keys) > 1 and of_keys[0].shape[1:3] != of_keys[1].shape[1:3]:
-            k, v = (list(x.shape) for x in of_keys)
+        if len(kv) > 1 and kv[0].shape[1:3] != kv[1].shape[1:3]:
+            k, v = (list(x.shape) for x in kv)
             raise SettingError("v", v, f"must have as many heads and tokens as k={k}")
 
-    def check_length(self, length: int | torch.SymInt) -> None:
-        """Raise SettingError where the scheme knows fewer positions."""
-        longest = self.scheme.max_length(self.shape)
-        if longest is not None and length > longest:
-            raise SettingError("positions", f"up to {length - 1}", f"this scheme knows {longest} positions, no more")
-
-    def position_ids(
-        self, given: Tensor | None, x: Tensor, first: int, option: str, documents: Tensor | None = None
+    def token_positions(
+        self, x: Tensor, positions: Tensor | None, first: int = 0, name: str = "positions", texts: Tensor | None = None
     ) -> PositionIds:
-        """Return the positions of the T tokens of x (B, ..., T, n): as given, or counted from `first`.
+        """Return the positions of the T tokens of x (B, ..., T, n): explicit, or counted from `first`.
 
-        documents: (B, first + T) numbers, in each of which positions are counted from 0. Raises SettingError for
-        positions that are none of x's, or that the scheme doesn't know.
+        texts: (B, first + T), the numbers of documents, in each of which positions are counted from 0. Raises
+        SettingError for positions that are none of x's, or that the scheme doesn't know.
         """
         length = x.shape[-2]
-        if given is None and documents is not None:
-            positions = positions_within(documents)[:, first:]
+        if positions is None and texts is not None:
+            counted = positions_within(texts)[:, first:]
             if not torch.compiler.is_compiling():
-                self.check_length(int(positions.max()) + 1)
-            return PositionIds(positions)
-        if given is None:
+                self.check_length(int(counted.max()) + 1)
+            return PositionIds(counted)
+        if positions is None:
             self.check_length(first + length)
             return PositionIds(torch.arange(first, first + length, device=x.device))
-        if given.dim() not in (1, 2) or given.shape[-1] != length:
-            mend = ": give x.transpose(1, 2), (B, H, T, Dh)" if x.dim() == 4 and given.shape[-1] == x.shape[1] else ""
-            raise SettingError(option, list(given.shape), f"must be (T,) or (B, T) with T={length}{mend}")
+        size = list(positions.shape)
+        if len(size) not in (1, 2) or size[-1] != length:
+            mend = ": give x.transpose(1, 2), (B, H, T, Dh)" if x.dim() == 4 and size[-1] == x.shape[1] else ""
+            raise SettingError(name, size, f"must be (T,) or (B, T) with T={length}{mend}")
         if torch.compiler.is_compiling() and not self.scheme.overrides("relative"):
             # Unchecked, because a look at the numbers breaks the graph; tables by distance can't do without.
-            return PositionIds(given.to(x.device))
-        ids = PositionIds.given(given.to(x.device))
+            return PositionIds(positions.to(x.device))
+        ids = PositionIds.explicit(positions.to(x.device))
         ids.check(len(x), length, self.scheme, self.shape)
-        self.check_length(ids.stop)
         return ids
 
     def _bias(

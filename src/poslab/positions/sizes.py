@@ -22,6 +22,16 @@ def check_sizes(scheme: PositionScheme, shape: ModelShape) -> None:
             raise SettingError("pos", f"{type(scheme).__name__}.max_length", problem)
 
 
+def check_length(
+    scheme: PositionScheme, shape: ModelShape, length: int | torch.SymInt, option: str = "tokens", value: object = None
+) -> None:
+    """Raise SettingError, for `option` and its value, where the scheme knows fewer positions."""
+    longest = scheme.max_length(shape)
+    if longest is not None and length > longest:
+        problem = f"this position scheme knows {longest} positions, no more"
+        raise SettingError(option, f"{length} long" if value is None else value, problem)
+
+
 def check_memory(scheme: PositionScheme, shape: ModelShape, memory_length: int) -> None:
     """Check, without torch, that keys may be so far away. Raises SettingError where the model can't remember."""
     if memory_length == 0:

@@ -131,7 +131,7 @@ def load_checkpoint(
         if not lacks_memory(error):
             raise
         raise SettingError("ckpt", path, "there is not enough memory for it") from error
-    model.tokenizer, model.seed = vocabulary, int(config["seed"])
+    model.tokenizer, model.position.seed = vocabulary, int(config["seed"])
     checkpoint = Checkpoint(path, model.eval(), vocabulary, pos_name, sha256, whose, config)
     return _with_settings(checkpoint, settings) if settings else checkpoint
 

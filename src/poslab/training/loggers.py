@@ -247,7 +247,7 @@ class Pictures(Callback):
         if writer is None:
             return
         model, data, step = module.model, module.data, trainer.global_step
-        for name, picture in model.pictures().items():
+        for name, picture in model.position.pictures().items():
             writer.add_figure(f"val_pictures/{name}", draw(picture, caption=True), step)
         count = min(LEGIBLE, model.shape.context_length)
         words = data.prompt[:count]

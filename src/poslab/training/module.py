@@ -27,7 +27,7 @@ class LanguageModel(LightningModule):
     def __init__(self, model: GPT, config: TrainConfig, data: DataModule) -> None:
         super().__init__()
         self.model = model
-        model.seed = config.settings.seed
+        model.position.seed = config.settings.seed
         self.config = config
         self.data = data
         self._of_model = {"model_fingerprint": model_fingerprint(config.plain["model"])}

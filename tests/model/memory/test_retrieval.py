@@ -190,10 +190,10 @@ def by_hand(model: GPT, tokens: Tensor) -> Tensor:
     for segment in tokens.split(length, dim=1):
         position_ids = PositionIds(torch.arange(segment.shape[1]))
         x = model.embedded(segment, position_ids)
-        for number, (block, layer) in enumerate(zip(model.blocks, model.layers(position_ids), strict=True)):
+        for number, (block, layer) in enumerate(zip(model.blocks, model.position.layers(position_ids), strict=True)):
             normed = layer.mix(block.attention_norm(x))
             q, k, v = block.attention.queries_keys_values(normed)
-            out = layer.attend(*layer.apply_hooks(q, k, normed)[:2], v, layer.apply_hooks(q, k, normed)[2])
+            out = layer.attend(q, k, v, normed)
             if number == retrieval.layer:
                 if keys:
                     scores = made.log_scale.exp()[:, None, None] * unit(q) @ torch.cat(keys, -2).mT

@@ -15,8 +15,8 @@ from torch import Tensor
 from poslab.attention import SchemeLayer
 from poslab.errors import SettingError
 from poslab.model.cache import CachedLayer, KeyValueCache
-from poslab.model.memory.retrieval import CachedLookup, Retrieval
-from poslab.model.memory.segments import LayerMemory
+from poslab.model.memory.retrieval import CachedLookup, RetrievedAttention
+from poslab.model.memory.segments import LayerMemory, SegmentLayer
 
 
 class SegmentCache(KeyValueCache):
@@ -29,7 +29,7 @@ class SegmentCache(KeyValueCache):
         self,
         segment: int,
         memory_length: int,
-        retrieval: Retrieval | None = None,
+        retrieval: RetrievedAttention | None = None,
         padding: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> None:
@@ -56,7 +56,7 @@ class SegmentCache(KeyValueCache):
             self._lookup.end_segment()
         elif self._retrieval is not None:
             known = torch.zeros(rows, dtype=torch.int64, device=device)
-            self._lookup = CachedLookup(self._retrieval.size, self._segment, known)
+            self._lookup = CachedLookup(self._retrieval.settings.size, self._segment, known)
 
     def counted(self, begin: int, end: int, device: torch.device) -> Tensor:
         """Return the numbers of tokens, (T,) or (B, T), in their segments where none sees keys of another."""
@@ -74,12 +74,10 @@ class SegmentCache(KeyValueCache):
         return max(0, self.length // self._segment * self._segment - self._memory_length)
 
     def layers(self, layers: Sequence[SchemeLayer]) -> Sequence[SchemeLayer]:
-        memory = LayerMemory(lookup=self._lookup)
+        memory = LayerMemory(retrieval=self._retrieval, lookup=self._lookup)
         return [CachedSegmentLayer(**vars(layer), memory=memory) for layer in super().layers(layers)]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class CachedSegmentLayer(CachedLayer):
+class CachedSegmentLayer(SegmentLayer, CachedLayer):
     """Scheme in one layer by a SegmentCache; memory: what the layer that retrieves looks up."""
-
-    memory: LayerMemory

@@ -20,7 +20,7 @@ from poslab.model.cache import KeyValueCache
 from poslab.model.decoder import GPT
 from poslab.model.memory.cache import SegmentCache
 from poslab.model.memory.retrieval import Retrieval, RetrievedAttention
-from poslab.model.memory.segments import Memory, MemoryAttention, Segment
+from poslab.model.memory.segments import Memory, Segment
 from poslab.positions import PositionScheme
 from poslab.positions.sizes import check_memory
 
@@ -51,8 +51,6 @@ class MemoryGPT(GPT):
     have.
     """
 
-    attention_class = MemoryAttention
-
     def __init__(
         self,
         pos: PositionScheme | None = None,
@@ -66,13 +64,21 @@ class MemoryGPT(GPT):
         check_memory(self.pos, self.shape, memory_length)
         self.memory_length, self.retrieval = memory_length, retrieval
         if retrieval is not None:
-            retrieval.check(self.pos, self.tables, self.shape)
+            retrieval.check(self.pos, self.position.own_tables, self.shape)
             attention: Any = self.blocks[retrieval.layer].attention
             attention.retrieval = RetrievedAttention(self.shape.num_heads, retrieval)
 
     def attention_parts(self) -> list[set[str]]:
         """Return what enters attention in each layer, with the keys from memory, of which some are no tokens."""
         return [parts | {"first_key", "cached keys"} for parts in super().attention_parts()]
+
+    @property
+    def retrieved_attention(self) -> RetrievedAttention | None:
+        """Part of the layer that retrieves; None: none does."""
+        if self.retrieval is None:
+            return None
+        attention: Any = self.blocks[self.retrieval.layer].attention
+        return attention.retrieval
 
     @property
     def reach(self) -> int:
@@ -99,7 +105,8 @@ class MemoryGPT(GPT):
         """
         length = tokens.shape[1]
         documents = checked_documents(documents, tokens)
-        segment = Segment(memory, len(tokens), self.memory_length, self.shape.num_layers, self.retrieval)
+        attentions: list[Any] = [block.attention for block in self.blocks]
+        segment = Segment(memory, len(tokens), self.memory_length, attentions, self.retrieved_attention)
         if not self.reach:
             if target_mask is None:
                 return self.hidden(tokens, documents=documents), segment.after(length, documents)
@@ -108,14 +115,14 @@ class MemoryGPT(GPT):
         by_distance = self.pos.shift_invariant and not self.pos.overrides("embed")
         # Without memory_length, no token sees another of an earlier segment: positions begin anew, as in windows.
         positions = segment.positions(length, counted=self.memory_length > 0 and not by_distance)
-        of_keys = None if documents is None else segment.documents(documents)
-        if of_keys is not None:
-            positions = positions.where(of_keys == of_keys[:, :1], positions_within(of_keys))
-        keys = self.position_ids(tokens, counted=positions, documents=of_keys)
+        key_documents = None if documents is None else segment.documents(documents)
+        if key_documents is not None:
+            positions = positions.where(key_documents == key_documents[:, :1], positions_within(key_documents))
+        keys = self.position.position_ids(tokens, counted=positions, documents=key_documents, training=self.training)
         queries = keys.last(length)
         with torch.set_grad_enabled(torch.is_grad_enabled() and (chosen is None or len(chosen.indices) > 0)):
             x = self.embedded(tokens, queries)
-            hidden = self.through_blocks(x, segment.layers(self.layers(queries, keys)), chosen)
+            hidden = self.through_blocks(x, segment.layers(self.position.layers(queries, keys)), chosen)
         return hidden, segment.after(length, documents)
 
     def hidden_in_segments(
@@ -136,10 +143,10 @@ class MemoryGPT(GPT):
         documents = checked_documents(documents, tokens)
         numbers = [None] * len(parts) if documents is None else documents.split(length, dim=1)
         last: Tensor | None = None  # (B,), the number of the last token before
-        for part, of_part, own in zip(parts, masks, numbers, strict=True):
+        for part, mask, own in zip(parts, masks, numbers, strict=True):
             if own is not None and last is not None:
                 memory = memory.restarted(memory.read * (own[:, 0] == last))
-            hidden, memory = self.hidden_with_memory(part, memory, of_part, own)
+            hidden, memory = self.hidden_with_memory(part, memory, mask, own)
             hidden_states.append(hidden)
             last = None if own is None else own[:, -1]
         if target_mask is None:
@@ -172,9 +179,9 @@ class MemoryGPT(GPT):
         parts, hidden_states = cache.parts(tokens.shape[1]), []
         position_ids = [None] * len(parts) if positions is None else positions.split(parts, -1)
         numbers = [None] * len(parts) if documents is None else documents.split(parts, 1)
-        for part, of_part, own in zip(tokens.split(parts, 1), position_ids, numbers, strict=True):
+        for part, at, own in zip(tokens.split(parts, 1), position_ids, numbers, strict=True):
             cache.begin_segment(len(tokens), tokens.device)
-            hidden_states.append(super().hidden_after(part, cache, of_part, own))
+            hidden_states.append(super().hidden_after(part, cache, at, own))
         return torch.cat(hidden_states, dim=1)
 
     def new_cache(
@@ -183,7 +190,8 @@ class MemoryGPT(GPT):
         """Return a cache for texts that are read in segments, or in a window if there is one."""
         if window is not None:
             return super().new_cache(window, padding, positions)
-        return SegmentCache(self.shape.context_length, self.memory_length, self.retrieval, padding, positions)
+        sizes = self.shape.context_length, self.memory_length
+        return SegmentCache(*sizes, self.retrieved_attention, padding, positions)
 
     def write(
         self, tokens: Tensor, padding: Tensor, generators: Sequence[Generator], window: int | None, **how: Any
@@ -214,7 +222,7 @@ class MemoryGPT(GPT):
     def replace_scheme(self, scheme: PositionScheme) -> None:
         """Take another scheme, for the same tables. Raises SettingError where it can't be remembered by."""
         if self.retrieval is not None:
-            self.retrieval.check(scheme, self.tables, self.shape)
+            self.retrieval.check(scheme, self.position.own_tables, self.shape)
         super().replace_scheme(scheme)
 
 
@@ -222,11 +230,12 @@ def with_memory(model: GPT, memory_length: int) -> MemoryGPT:
     """Return a model in eval mode that shares the weights, and remembers so many tokens. Raises SettingError."""
     sizes = model.shape.sizes
     retrieval = model.retrieval if isinstance(model, MemoryGPT) else None
-    sizes |= {"vocab_size": model.token_embedding.num_embeddings, "window": model.window, "tied": model.head is None}
+    sizes |= {"vocab_size": model.token_embedding.num_embeddings, "tied": model.head is None}
+    sizes["window"] = model.position.window
     attention: Any = model.blocks[0].attention
     sizes["biases"] = attention.project.bias is not None
     with torch.device("meta"):
         other = MemoryGPT(model.pos, memory_length=memory_length, retrieval=retrieval, **sizes, **vars(model.form))
     other.load_state_dict(model.state_dict(), assign=True)
-    other.seed = model.seed
+    other.position.seed = model.position.seed
     return other.eval()

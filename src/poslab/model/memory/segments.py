@@ -13,7 +13,7 @@ M memory_length, H heads, N tokens to retrieve from, Dh head dimension.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -24,9 +24,8 @@ from torch.nn import functional as F
 from poslab.attention import SchemeLayer, for_queries
 from poslab.attention.documents import positions_within
 from poslab.errors import SettingError
-from poslab.model.block import BlockForm, SelfAttention
-from poslab.model.memory.retrieval import Lookup, Retrieval, RetrievedAttention
-from poslab.positions import ModelShape
+from poslab.model.block import SelfAttention
+from poslab.model.memory.retrieval import Lookup, RetrievedAttention
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +80,9 @@ class LayerMemory:
 
     inputs: Tensor | None = None  # (B, m, D)
     first_key: Tensor | None = None  # (B,): the first of these that a row sees; None: all rows see all
-    lookup: Lookup | None = None  # of the layer that retrieves
+    keys_values: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None  # the layer's projection of these
+    retrieval: RetrievedAttention | None = None  # part of the one layer that retrieves, and
+    lookup: Lookup | None = None  # what it retrieves from
     entered: Tensor | None = None  # (B, T, D): set in the pass
 
 
@@ -91,33 +92,23 @@ class SegmentLayer(SchemeLayer):
 
     memory: LayerMemory
 
-    def attend(self, *args: Any, **settings: Any) -> Tensor:
-        """Return attention as `SchemeLayer.attend`, of each row over what it remembers."""
-        return super().attend(*args, first_key=self.memory.first_key, **settings)
-
-
-class MemoryAttention(SelfAttention):
-    """Self-attention over a segment and what is remembered of before it, mixed with what is retrieved."""
-
-    def __init__(self, shape: ModelShape, form: BlockForm) -> None:
-        super().__init__(shape, form)
-        self.retrieval: RetrievedAttention | None = None
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, layer: SchemeLayer, first: int) -> Tensor:
-        """Return attention of queries (B, H, T, Dh) from index `first` on, (B, H, T - first, Dh); x: (B, T, D)."""
-        memory: LayerMemory | None = getattr(layer, "memory", None)  # a window has none
-        if memory is None:
-            return super().attend(q, k, v, x, layer, first)
-        own, memory.entered = (q, *for_queries(q, k, v)), x
-        if memory.inputs is not None:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor | None, first: int = 0, **settings: Any) -> Tensor:
+        """Return attention of a segment's tokens, x (B, T, D), over themselves and memory, and what is retrieved."""
+        assert x is not None
+        memory, projected = self.memory, (q, *for_queries(q, k, v))
+        memory.entered = x
+        # Keys and values of what is remembered, by the present weights, come before those of the segment.
+        if memory.inputs is not None and memory.keys_values is not None:
             inputs = memory.inputs.to(x.dtype)
-            before = self.keys_values(inputs)
+            before = memory.keys_values(inputs)
             k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))  # (B, Hkv, m + T, Dh)
-            x = torch.cat([inputs, x], dim=1) if layer.overrides("token_state") else x  # (B, m + T, D)
-        out = super().attend(q, k, v, x, layer, first)
-        if self.retrieval is None or memory.lookup is None:
+            if self.overrides("token_state"):
+                x = torch.cat([inputs, x], dim=1)  # (B, m + T, D)
+        out = super().attend(q, k, v, x, first, first_key=memory.first_key, **settings)
+        retrieval, lookup = memory.retrieval, memory.lookup
+        if retrieval is None or lookup is None or retrieval.settings.layer != self.layer:
             return out
-        return self.retrieval(out, *own, memory.lookup, layer, first)
+        return retrieval(out, *projected, lookup, self, first)
 
 
 class Segment:
@@ -128,7 +119,12 @@ class Segment:
     """
 
     def __init__(
-        self, memory: Memory, batch: int, memory_length: int, num_layers: int, retrieval: Retrieval | None
+        self,
+        memory: Memory,
+        batch: int,
+        memory_length: int,
+        attentions: Sequence[SelfAttention],
+        retrieval: RetrievedAttention | None,
     ) -> None:
         if len(memory.read) != batch:
             raise SettingError("memory", f"{len(memory.read)} rows", f"must be of the {batch} texts that are read")
@@ -140,10 +136,13 @@ class Segment:
         shown = None if inputs is None or not self.remembered else inputs[:, :, -self.remembered :]  # (L, B, m, D)
         self._shown = shown
         first_key = None if least >= self.remembered else self.remembered - memory.read.clamp(max=self.remembered)
-        self._layers = [LayerMemory(None if shown is None else shown[layer], first_key) for layer in range(num_layers)]
-        self._lookup = None if retrieval is None else Lookup(retrieval.size, memory.read, memory.keys, memory.values)
+        self._lookup: Lookup | None = None
         if retrieval is not None:
-            self._layers[retrieval.layer].lookup = self._lookup
+            self._lookup = Lookup(retrieval.settings.size, memory.read, memory.keys, memory.values)
+        self._layers = []
+        for layer, attention in enumerate(attentions):
+            remembered = None if shown is None else shown[layer]
+            self._layers.append(LayerMemory(remembered, first_key, attention.keys_values, retrieval, self._lookup))
 
     def layers(self, layers: Sequence[SchemeLayer]) -> list[SegmentLayer]:
         """Return the layers with the memory of each."""

@@ -86,7 +86,7 @@ class TaskDataModule(DataModule):
     def sample(self, model: GPT) -> tuple[str, str]:
         tokens, targets, _ = self.example
         target_mask = targets != IGNORED
-        with model.drawing(0):
+        with model.position.drawing(0):
             answers = predictions(model, self.example).where(target_mask, IGNORED)
         words = self.task.words
         rows = {"reads": words(tokens[0]), "right": words(targets[0]), "says": words(answers[0])}
