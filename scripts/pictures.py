@@ -10,8 +10,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from poslab.checked import Checked
 from poslab.commands.cli import plain_command, run_program
-from poslab.config.fields import Limited, setting
+from poslab.config.fields import setting
 from poslab.errors import UserError
 from poslab.evaluation.files import own_text
 from poslab.evaluation.pictures import attention_figure, attention_maps, draw, sample_pairs
@@ -27,7 +28,7 @@ SAMPLE = 24  # characters whose attention is drawn
 
 
 @dataclass
-class PicturesConfig(Limited):
+class PicturesConfig(Checked):
     """Draw the pictures of data/learn from the runs that its commands train.
 
     Examples

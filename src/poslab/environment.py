@@ -25,10 +25,11 @@ def prepare() -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "3000")
     try:
-        sys.path.append(os.getcwd())  # pos._target_=my_file.MyScheme finds my_file.py where the command is given
+        sys.path.append(os.getcwd())  # optim._target_=my_file.Mine finds my_file.py where the command is given
     except FileNotFoundError as error:
         raise UserError("the current folder has been deleted; cd into another") from error
     ignore_matplotlibrc()
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # or it would look for some in every package
     # A model may write characters that the terminal doesn't have; and a file shows a line once it is printed.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -46,7 +46,24 @@ class SettingError(UserError):
 
 
 class UnknownSetting(SettingError):
-    """Error of a setting that its group, or the class chosen for it, doesn't have."""
+    """Error of a setting that its group, or the class chosen for it, doesn't have.
+
+    name: within the group. valid: the settings that there are. elsewhere: those of other groups, which may be meant.
+    prefix: what stands before them on the command line, "pos.of.".
+    """
+
+    def __init__(
+        self, name: str, value: Any, valid: Iterable[str], elsewhere: Iterable[str] = (), prefix: str = ""
+    ) -> None:
+        self.name, self.valid, self.elsewhere, self.prefix = name, list(valid), list(elsewhere), prefix
+        meant = suggestion(name, self.valid, self.elsewhere, prefix)
+        super().__init__(f"{prefix}{name}", value, f"unknown setting; {meant}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name, self.value, self.valid, self.elsewhere, self.prefix)
+
+    def prefixed(self, group: str) -> "UnknownSetting":
+        return type(self)(self.name, self.value, self.valid, self.elsewhere, f"{group}.{self.prefix}")
 
 
 def as_typed(value: Any) -> str:
@@ -165,14 +182,15 @@ def suggestion(name: str, choices: Iterable[str], elsewhere: Iterable[str] = (),
     out where a name is suggested.
 
     elsewhere: names that are suggested, but not listed: settings of other groups. prefix: what is typed before a
-    choice, "data.", so that a suggestion can be pasted. Of dotted names the last parts are compared. An exact one
-    comes first, wherever it is, then what other projects mean by the name, then what begins with it, or is spelled
-    like it.
+    choice, "data.", so that a suggestion can be pasted; one with a slash, "model/mlp", is whole. Of dotted names the
+    last parts are compared. An exact one comes first, wherever it is, then what other projects mean by the name, then
+    what begins with it, or is spelled like it.
     """
     known = list(choices)
     if not known:
         return "there are none here"
-    near = [f"{prefix}{meant}" if meant in known else meant for meant in _meant(_plain(name), known, list(elsewhere))]
+    near = _meant(_plain(name), known, list(elsewhere))
+    near = [f"{prefix}{meant}" if meant in known and "/" not in meant else meant for meant in near]
     question, listed = f"did you mean {' or '.join(near)}?", f"valid: {', '.join(known)}"
     return listed if not near else question if len(known) > _MANY else f"{question} {listed}"
 

@@ -18,15 +18,22 @@ from poslab.config.overrides import explain
 TRAIN = REPOSITORY / "scripts" / "train.py"
 GROUPS = [folder.name for folder in CONFIGS.iterdir() if folder.is_dir() and folder.name not in ("pos", "claims")]
 
-COMBINED = "pos._target_=poslab.positions.combined.Combined"
+COMBINED = "pos=own pos._target_=poslab.positions.combined.Combined"
 
 # What is typed, and what the one line must contain: names, which need no torch to be refused.
 NAMES = [
     ("pos=t6", "pos=t6: unknown; did you mean "),
     ("experiment=published/nanogtp", "experiment=published/nanogtp: unknown; did you mean published/nanogpt"),
+    ("pos._target_=my_file.Mine", "a class of your own is given as pos=own pos._target_=my_file.Mine"),
     ("~pos", "~pos: can't be left out; pos=NAME chooses one"),
     ("pos=[t5,shaw]", "pos=[t5,shaw]: must be one option; -m pos=t5,shaw runs each"),
-    ("pos=", f"valid: {', '.join(SCHEMES)}"),
+    ("pos=5", "pos=5: must be one option; valid: absolute"),
+    ("pos==t5", "pos==t5: not of the form option=value; quote"),
+    ("--cfg jobs", "--cfg jobs: must be given as --cfg job"),
+    ("--config-dir", "--config-dir : must be given as --config-dir FOLDER"),
+    ("pos=layers pos.layers.7=rope", "pos.layers.7=rope: is no place of the list; 'pos.layers=[{_target_:NAME,SETTING"),
+    ("pos=layers pos.layers.base=500", "pos.layers.base=500: is no place of the list"),
+    ("pos=", f"valid: {', '.join(sorted([*SCHEMES, 'own']))}"),
     ("po=t5", "po=t5: unknown setting; did you mean pos?"),
     ("model.context_lenght=64", "did you mean model.context_length"),
     ("pos=shaw +pos.num_buckets=8", "pos.num_buckets=8: unknown setting; valid: max_distance"),
@@ -40,24 +47,26 @@ NAMES = [
     (f"{CONFIGS}", f"{CONFIGS}: not of the form option=value; resume={CONFIGS} resumes a run, init_from={CONFIGS} "),
     (f"{TRAIN}", f"{TRAIN}: not of the form option=value; data=text data.path={TRAIN} trains on that file"),
     ("seed=1,2", "seed=1,2: must be one value; -m runs each of several"),
-    ("pos=my_file.Mine", "pos=my_file.Mine: no option; a class is given as pos._target_=my_file.Mine"),
+    ("pos=my_file.Mine", "pos=my_file.Mine: no option; a class is given as pos=own pos._target_=my_file.Mine"),
     ("model/mlp=my_file.Mine", "model/mlp=my_file.Mine: no option; a class is given as model.mlp._target_=my_file.M"),
     ("callbacks=my_file.Mine", "callbacks=my_file.Mine: no option; a class is given as callbacks.mine._target_=my_"),
     ("data=my_file.Mine", "data=my_file.Mine: no option; a class is given as data=task data._target_=my_file.Mine"),
     (f"data={TRAIN}", f"data={TRAIN}: no option, but data; data=text data.path={TRAIN} trains on it"),
     ("schedule=cosin", "schedule=cosin: unknown; did you mean cosine? valid: constant, cosine, linear, wsd"),
     ("optim=[adamw,sgd]", "optim=[adamw,sgd]: must be one option; -m optim=adamw,sgd runs each"),
+    ("hydra/launcher=joblb", "hydra/launcher=joblb: unknown; did you mean joblib"),
     ("logger=[csv,wandbe]", "logger=wandbe: unknown; did you mean wandb? valid: csv, mlflow"),
     ("optimizer=muon", "optimizer=muon: unknown setting; did you mean optim"),
 ]
 # Values; those that a type or its limits rule out are in test_bad_input.py.
 VALUES = [
-    ("+model.foo=1", "model.foo=1: unknown setting; valid: context_length"),
+    ("optim.foo=1", "optim.foo=1: unknown setting; valid: learning_rate"),
     ("data=text", "data.path=: must be given (a file, a folder, a quoted glob, or hf://owner/name)"),
     ("evaluation.last=300", "evaluation.last=300: must be at most model.context_length=256"),
     ("pos=t5 pos.max_distance=16", "pos.max_distance=16: must be above 16, the exact half of 32 buckets"),
-    ("pos._target_=nowhere.Scheme", "pos._target_=nowhere.Scheme: can't be imported"),
+    ("pos=own pos._target_=nowhere.Scheme", "pos._target_=nowhere.Scheme: can't be imported"),
     ("data=task", "data._target_=: must be given"),
+    ("data=recall data.stride=3", "data.stride=3: a text has this setting, a task doesn't"),
     ("pos=randomized pos.of=rop", "error: pos.of=rop: unknown; did you mean "),
     (
         "pos=randomized pos.of.bas=5",

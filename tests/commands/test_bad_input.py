@@ -8,9 +8,9 @@ import dataclasses
 import pickle
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
@@ -18,8 +18,8 @@ from common import RunScript, compose_config
 from runs_to_evaluate import Malicious
 from runs_to_resume import TINY
 
+from poslab.checked import Limits
 from poslab.config.command_line import parse_line
-from poslab.config.fields import kinds
 from poslab.config.schema import Settings
 from poslab.config.scripts import CompareConfig, EvaluateConfig, ExplainConfig, GenerateConfig
 from poslab.errors import SettingError
@@ -57,7 +57,7 @@ OF_SCHEMES = """
     cope.max_positions=1 deberta.max_distance=0 fire.width=0 fire.init_c=0 fire.init_c=inf fire.init_threshold=-1
     fire.init_threshold=nan forgetting.init_bias=nan kerple.kernel=exponential rope.base=1 rope.fraction=0
     rope.fraction=1.5 rope.fraction=0.01 rope.scaling=yran rope.factor=0.5 rope.original_context=0 layers.layers=[]
-    layers.layers.0.window=0 layers.layers=rope layers.layers.1=nothing layers.layers.1.base=500 sandwich.dimensions=7
+    layers.layers=rope sandwich.dimensions=7
     sandwich.dimensions=0 shaw.max_distance=0 sinusoidal.base=0 sinusoidal.amplitude=0 t5.num_buckets=1 t5.scale=nan
     xpos.base=0 xpos.scale_base=0
 """
@@ -100,7 +100,7 @@ def test_wrong_types_and_limits(script: str, option: str, text: str, *scheme: st
     message = str(refusal.value)
     assert "\n" not in message
     shown = re.escape(text.strip("[]")) if text not in ("nan", "inf", "null") else rf"{text}|None"
-    assert re.search(rf"\b{re.escape(option)}(\[0\])?=\[?({shown})", message), message
+    assert re.search(rf"\b{re.escape(option)}(\.0)?=\[?({shown})", message), message
 
 
 @pytest.mark.parametrize("typed", OF_SCHEMES.split())
@@ -115,11 +115,18 @@ def test_every_number_has_limits() -> None:
     config = compose_config(*NEEDED["train"])
     groups = [type(getattr(config, name)) for name in ("model", "data", "optim", "trainer", "sample", "evaluation")]
     for schema in (*groups, Settings, *SCRIPTS.values()):
-        hints = get_type_hints(schema)
+        hints = get_type_hints(schema, include_extras=True)
         for field in dataclasses.fields(schema):
-            limits = [field.metadata.get(limit) for limit in ("least", "above", "most", "below")]
-            if {int, float, list[int]} & {*kinds(hints[field.name])} and limits.count(None) == 4:
+            types = [*_types(hints[field.name])]
+            if {int, float} & {*types} and not any(isinstance(part, Limits) for part in types):
                 assert field.name in {"context_length", "embed_dim", "num_layers", "num_heads", "max_steps"}
+
+
+def _types(hint: object) -> Iterator[object]:
+    """Yield a type, what its annotation adds, and the same of the types within."""
+    yield hint
+    for inner in (*get_args(hint), *getattr(hint, "__metadata__", ())):
+        yield from _types(inner)
 
 
 # Whole scripts

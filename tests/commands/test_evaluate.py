@@ -175,7 +175,7 @@ def test_schemes_from_outside_are_imported_only_if_allowed(
     (tmp_path / f"{module}.py").write_text(f"{ALIBI}\nimport pathlib\npathlib.Path('imported').touch()\n")
     with monkeypatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
-        run = make_run(tmp_path / "run", f"pos._target_={module}.MyALiBi")
+        run = make_run(tmp_path / "run", "pos=own", f"pos._target_={module}.MyALiBi")
     (tmp_path / "imported").unlink()
     monkeypatch.delitem(sys.modules, module)
     assert_refused(

@@ -186,7 +186,7 @@ def test_a_run_of_a_task(script: RunScript, tmp_path: Path, trained: Callable[..
 def test_a_strangers_scheme(script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "strangers_of_a_page.py").write_text(FOREIGN)
     monkeypatch.syspath_prepend(str(tmp_path))
-    make_run(tmp_path / "run", "pos._target_=strangers_of_a_page.Hearsay")
+    make_run(tmp_path / "run", "pos=own", "pos._target_=strangers_of_a_page.Hearsay")
     assert_refused(script("ckpt=run"), "which is none of poslab's parts; allow_code=true imports it")
     assert script("ckpt=run", "allow_code=true")[::2] == (0, "")
     page = Page(tmp_path / "run" / "explanation.html")

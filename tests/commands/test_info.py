@@ -29,7 +29,7 @@ class Broken(PositionScheme):
 
 def test_an_unexpected_error_has_its_traceback_and_how_to_resume(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN)
-    result = run_process("train", *SMOKE, "pos._target_=broken.Broken", "run_dir=run", cwd=tmp_path)
+    result = run_process("train", *SMOKE, "pos=own", "pos._target_=broken.Broken", "run_dir=run", cwd=tmp_path)
     assert result.returncode == 1
     *story, error, hint = result.stderr.strip().splitlines()
     assert any('broken.py", line 12, in embed' in line for line in story)

@@ -3,14 +3,13 @@
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from common import FULL_CAMPAIGN, SOUND, compose_config, make_scheme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from poslab.config.fields import kinds
 from poslab.config.schema import PRECISIONS
 from poslab.errors import UserError
 from poslab.positions import PositionScheme
@@ -65,7 +64,8 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     """A few options away from a tiny run of one step: mostly a handful, so that many draws train."""
     scheme = draw(st.sampled_from(SOUND))
     fields = get_type_hints(type(make_scheme(scheme)))
-    of_scheme = {f"pos.{name}": VALUES[kinds(hint)[0]] for name, hint in fields.items() if kinds(hint)[0] in VALUES}
+    kinds = {name: (get_args(hint) or (hint,))[0] for name, hint in fields.items()}
+    of_scheme = {f"pos.{name}": VALUES[kind] for name, kind in kinds.items() if kind in VALUES}
     known = OPTIONS | of_scheme
     chosen = draw(st.lists(st.sampled_from(sorted(known)), max_size=5, unique=True))
     return [f"pos={scheme}", *(f"{option}={draw(known[option])}" for option in chosen)]

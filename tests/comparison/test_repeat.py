@@ -22,7 +22,7 @@ def command_in(root: Path) -> str:
 
 def recorded(*typed: str) -> dict[str, Any]:
     """The config.yaml of a run of the command line."""
-    arguments = parse_arguments(list(typed)).overrides
+    arguments = parse_arguments(typed)[1]
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return parse(compose("train", arguments), "t5", [unquoted(argument) for argument in arguments]).recorded
 

@@ -46,9 +46,9 @@ MISTAKES = {
         f"{FROZEN}def relativ(self, tables, shape, layer, distances): return None",
         "Mine.relativ is no hook (did you mean relative?); hooks are ",
     ),
-    "a type that no setting has": (
-        f"{FROZEN}kernel: Literal['log', 'power'] = 'log'",
-        "pos.kernel=: has a type that no setting can have; valid: ",
+    "a type that isn't there": (
+        f"{FROZEN}kernel: 'Kernel' = None",
+        "has settings that can't be checked: ",
     ),
     "refused by its own check": (
         f"{FROZEN}def __post_init__(self): raise ValueError('too large')",
@@ -66,17 +66,20 @@ def test_an_author_s_mistake_is_one_line(mistake: str, tmp_path: Path, monkeypat
     (tmp_path / f"{module}.py").write_text(HEAD + source)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(SettingError, match=re.escape(problem)) as refusal:
-        compose_config(f"pos._target_={module}.Mine")
-    assert str(refusal.value).startswith((f"pos._target_={module}.Mine: ", f"pos={module}.Mine: ", "pos.kernel="))
+        compose_config("pos=own", f"pos._target_={module}.Mine")
+    assert str(refusal.value).startswith((f"pos._target_={module}.Mine: ", f"pos={module}.Mine: "))
     assert "\n" not in str(refusal.value)
 
 
 def test_a_class_on_the_command_line_brings_its_own_settings() -> None:
     target = "pos._target_=poslab.positions.t5.T5"
-    assert compose_config(target, "pos.num_buckets=8").pos == parse_scheme({"_target_": "t5", "num_buckets": 8})
-    assert compose_config("pos=shaw", "pos.num_buckets=8", target).pos_settings["num_buckets"] == 8
+    given = [target, "pos=own", "pos.num_buckets=8"]
+    assert compose_config(*given).pos == parse_scheme({"_target_": "t5", "num_buckets": 8})
     with refused("pos.keys", "false", "num_buckets"):
-        compose_config("pos=shaw", "pos.keys=false", target)
+        compose_config("pos=own", "pos.keys=false", target)
+    for other in ([], ["pos=shaw"]):
+        with refused("pos._target_", "poslab.positions.t5.T5", "pos=own"):
+            compose_config(target, *other)
 
 
 def test_names_stand_for_classes() -> None:
@@ -100,32 +103,26 @@ TYPED = {
         Randomized(RoPET5(second=T5(max_distance=64))),
     ),
     "a class of two": (
-        ("pos._target_=poslab.positions.combined.Combined", "pos.first=rope", "pos.second=t5", "pos.second.scale=2"),
+        (
+            "pos=own",
+            "pos._target_=poslab.positions.combined.Combined",
+            "pos.first=rope",
+            "pos.second=t5",
+            "pos.second.scale=2",
+        ),
         Combined(RoPE(), T5(scale=2.0)),
     ),
     "a list": (("pos=layers", "pos.layers=[rope,nope]"), Layers((Entry(RoPE()), Entry(NoPE())))),
-    "settings of places": (
-        ("pos=layers", "pos.layers=[rope,rope,nope]", "pos.layers.1.base=500", "pos.layers.2.window=64"),
-        Layers((Entry(RoPE()), Entry(RoPE(500.0)), Entry(NoPE(), 64))),
-    ),
-    "places before the list": (
-        ("pos.layers.1.scale=2", "pos.layers=[rope,t5]", "pos=layers"),
-        Layers((Entry(RoPE()), Entry(T5(scale=2.0)))),
-    ),
-    "a place of the yaml's list": (
-        ("pos=layers", "pos.layers.1=t5", "pos.layers.1.scale=2", "pos.layers.0.base=500"),
-        Layers((Entry(RoPE(500.0)), Entry(T5(scale=2.0)))),
-    ),
     "a node in a list": (
-        ("pos=layers", "pos.layers=[{_target_: rope, base: 500},nope]", "pos.layers.0.window=8"),
+        ("pos=layers", "pos.layers=[{_target_: rope, base: 500, window: 8},nope]"),
         Layers((Entry(RoPE(500.0), 8), Entry(NoPE()))),
     ),
     "a list within another scheme": (
-        ("pos=randomized", "pos.of=layers", "pos.of.layers=[rope,canon]", "pos.of.layers.1.of=t5"),
+        ("pos=randomized", "pos.of=layers", "pos.of.layers=[rope,{_target_: canon, of: t5}]"),
         Randomized(Layers((Entry(RoPE()), Entry(Canon(T5()))))),
     ),
     "a list of a class": (
-        ("pos._target_=poslab.positions.layers.Layers", "pos.layers=[{_target_: rope, base: 500},nope]"),
+        ("pos=own", "pos._target_=poslab.positions.layers.Layers", "pos.layers=[{_target_: rope, base: 500},nope]"),
         Layers((Entry(RoPE(500.0)), Entry(NoPE()))),
     ),
 }
@@ -155,12 +152,10 @@ def test_other_commands_read_the_same_schemes(typed: str) -> None:
 
 PLACES = {
     "pos.layers.1=rop": ("pos.layers=[rope,rop]", "unknown; did you mean rope"),
-    "pos.layers.1.bas=3": ("pos.layers.1.bas=3", "unknown setting; "),
-    "pos.layers.0.window=0": ("pos.layers.0.window=0", "must be at least 1"),
-    "pos.layers.0=poslab.positions.t5.T5": (
-        "pos.layers=[poslab.positions.t5.T5]",
-        "names a class: give it as pos.layers.0._target_=poslab.positions.t5.T5",
-    ),
+    "pos.layers.1.bas=3": ("pos.layers=[rope,{_target_: rope, bas: 3}]", "unknown setting; "),
+    "pos.layers.0.window=true": ("pos.layers=[{_target_: rope, window: true}]", "must be a whole number"),
+    "pos.layers.0.window=0": ("pos.layers=[{_target_: rope, window: 0}]", "must be at least 1"),
+    "pos.layers.0=poslab.positions.t5.T5": ("pos.layers=[poslab.positions.t5.T5]", "names a class, which is given as"),
     "pos.layers=[]": ("pos.layers=[]", "must have at least one scheme"),
     "pos.layers=rope": ("pos.layers=rope", "must be a list"),
 }
@@ -192,7 +187,7 @@ def test_how_they_are_shown() -> None:
 
 
 def test_how_a_list_is_shown() -> None:
-    config = compose_config("pos=layers", "pos.layers=[t5,nope]", "pos.layers.1.window=9")
+    config = compose_config("pos=layers", "pos.layers=[t5,{_target_: nope, window: 9}]")
     settings = shown(config.pos_settings)
     assert (settings["layers"], settings["layers.0"]) == (["t5", "nope"], "t5")
     assert (settings["layers.0.scale"], settings["layers.1.window"]) == (1.0, 9)

@@ -24,7 +24,7 @@ from runs_to_resume import TINY, TINY_TASK, resume
 from safetensors.torch import save_file
 
 import poslab
-from poslab.config import fields
+from poslab.config import checking
 from poslab.config.schemes import node_of, parse_scheme
 from poslab.config.scripts import ExplainConfig
 from poslab.config.train import resolved
@@ -119,7 +119,7 @@ def imports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(name)
         return importlib.import_module(name)
 
-    monkeypatch.setattr(fields, "importlib", SimpleNamespace(import_module=import_module))
+    monkeypatch.setattr(checking, "importlib", SimpleNamespace(import_module=import_module))
     return seen
 
 

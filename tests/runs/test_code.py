@@ -138,7 +138,7 @@ def test_a_run_does_not_resume_with_an_edited_scheme(
     file.write_text(ALIBI)
     with monkeypatch.context() as patch:
         scheme_in(tmp_path, patch, target)
-        train(compose_config(*TINY, f"pos._target_={target}", f"run_dir={run}"))
+        train(compose_config(*TINY, "pos=own", f"pos._target_={target}", f"run_dir={run}"))
         capsys.readouterr()
         load(run, allow_code=True)
         assert capsys.readouterr().err == ""

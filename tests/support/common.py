@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from poslab import GPT
 from poslab.config.files import CONFIGS
-from poslab.config.overrides import unquoted, with_any_part
+from poslab.config.overrides import parse_arguments, unquoted
 from poslab.config.schemes import parse_scheme, parse_task
 from poslab.config.train import TrainConfig, parse
 from poslab.positions import ModelShape, PositionScheme
@@ -42,10 +42,10 @@ SMOKE = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed")
 
 def compose_config(*overrides: str) -> TrainConfig:
     """Return the real configuration, as the command line would give it."""
-    chosen = next((o.removeprefix("pos=") for o in overrides if o.startswith("pos=")), "absolute")
-    named = not any(o.startswith("pos._target_") for o in overrides)
-    config = composed(*with_any_part(overrides))
-    return parse(config, chosen if named else None, [unquoted(override) for override in overrides])
+    _, settings = parse_arguments(overrides)
+    chosen = next((o.removeprefix("pos=") for o in settings if o.startswith("pos=")), "absolute")
+    named = None if chosen == "own" else chosen
+    return parse(composed(*settings), named, [unquoted(setting) for setting in settings])
 
 
 def composed(*overrides: str, hydra: bool = False) -> DictConfig:
@@ -56,7 +56,11 @@ def composed(*overrides: str, hydra: bool = False) -> DictConfig:
     groups = [o for o in overrides if (CONFIGS / o.lstrip("+").partition("=")[0]).is_dir()]
     config = copy.deepcopy(_composed_of_yamls(*groups, hydra=hydra))
     values = OverridesParser.create().parse_overrides([o for o in overrides if o not in groups])
-    ConfigLoaderImpl._apply_overrides_to_config(values, config)  # as Hydra's own compose does
+    for override in values:  # as Hydra's own compose does
+        name = override.key_or_group
+        if OmegaConf.is_struct(config) and name.partition(".")[0] not in config:
+            raise HydraException(f"Could not override '{name}'.")
+        OmegaConf.update(config, name, override.value(), merge=True, force_add=override.is_add())
     if hydra:
         config.hydra.overrides.task = list(overrides)
     return config

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
-from common import SMOKE, compose_config, composed
+from common import SMOKE, compose_config
 from omegaconf import OmegaConf
 from torch.utils.tensorboard import SummaryWriter
 from yaml import CSafeDumper as Dumper
@@ -23,10 +23,8 @@ from yaml import CSafeLoader as Loader
 
 from poslab.commands.compare import run_comparison
 from poslab.comparison.results import Results, compared
-from poslab.config.nodes import part_of
-from poslab.config.overrides import parse_arguments
 from poslab.config.scripts import CompareConfig
-from poslab.config.train import TrainConfig, parse
+from poslab.config.train import TrainConfig
 from poslab.metric import SHARES, loss_metric
 from poslab.runs.error_examples import WrongAnswer, write_wrong_answers
 from poslab.runs.evaluation import Evaluation, LengthLoss, read_evaluation
@@ -172,7 +170,9 @@ def change_config(folder: Path, setting: str, value: Any) -> None:
     """Set "group.name" in config.yaml; a dictionary is merged into the one that is there, unless it names a class."""
     config = yaml.load((folder / "config.yaml").read_text(), Loader)
     group, _, name = setting.rpartition(".")
-    node = part_of(config, group)
+    node = config
+    for part in group.split(".") if group else ():
+        node = node.setdefault(part, {})
     merges = isinstance(value, dict) and isinstance(node.get(name), dict) and "_target_" not in value
     node[name] = node[name] | value if merges else value
     (folder / "config.yaml").write_text(yaml.dump(config, Dumper=Dumper))
@@ -270,7 +270,7 @@ def repeated(command: str) -> dict[str, Any]:
     words = shlex.split(command)
     assert words[:2] == ["poslab", "train"] or words[1].endswith("scripts/train.py")
     overrides = [re.sub(r"^(seed=\d+),.*", r"\1", word) for word in words[2:] if word != "-m"]
-    return parse(composed(*parse_arguments(overrides).overrides)).plain
+    return compose_config(*overrides).plain
 
 
 def report_of(folder: Path, **settings: Any) -> Path:

@@ -8,7 +8,6 @@ import torch
 from common import composed
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from poslab.config.overrides import with_any_part
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.resumed_settings import settings_of_resumed_run
 from poslab.training.train import train
@@ -31,7 +30,7 @@ NOT_OF_THE_RUN = {"wall_time_s", "tokens_per_s", "peak_memory_mb", "git_commit",
 def resume(folder: Path, *overrides: str) -> dict[str, Any]:
     """Resume as `python scripts/train.py resume=FOLDER ...` does."""
     given = [f"resume={folder}", *overrides]
-    return vars(train(settings_of_resumed_run(composed(*with_any_part(given)), given)))
+    return vars(train(settings_of_resumed_run(composed(*given), given)))
 
 
 def content_of(folder: Path, name: str = "last.ckpt") -> dict[str, Any]:

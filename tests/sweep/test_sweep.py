@@ -25,7 +25,8 @@ from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import OmegaConf
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
 from processes import PRELOADED, run_process
 from runs_to_compare import SUMMARY, change_config, change_summary, compare
 from runs_to_resume import TINY_TASK, assert_same_weights
@@ -110,10 +111,14 @@ def away_from_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture(autouse=True)
 def composed_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs are composed of yamls that are put together once, but in slow tests."""
+
+    def load_sweep_config(loader: ConfigLoader, config: DictConfig, given: list[str]) -> DictConfig:
+        job = composed(*given, hydra=True)
+        job.hydra.mode = RunMode.MULTIRUN
+        return job
+
     if "slow" not in request.keywords:
-        monkeypatch.setattr(
-            ConfigLoaderImpl, "load_sweep_config", lambda _, config, given: composed(*given, hydra=True)
-        )
+        monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", load_sweep_config)
 
 
 def hydra_s_loader() -> ConfigLoader:
@@ -133,9 +138,14 @@ def overrides_of_grids(params: dict[str, Any], grids: list[dict[str, Any]], *arg
 
 
 def test_lists_of_schemes_are_values_of_a_sweep() -> None:
-    jobs = planned("pos=layers", "pos.layers=[rope,nope],[rope,rope,nope]", "pos.layers.0.base=500")
+    jobs = planned("pos=layers", "pos.layers=[{_target_:rope,base:500},nope],[rope,rope,nope]")
     assert [len(job.config.pos_settings["layers"]) for job in jobs if job.config] == [2, 3]
-    assert {job.config.pos_settings["layers"][0]["base"] for job in jobs if job.config} == {500.0}
+    assert [job.config.pos_settings["layers"][0]["base"] for job in jobs if job.config] == [500.0, 10000.0]
+
+
+def test_settings_of_a_scheme_within_are_swept_with_its_name() -> None:
+    jobs = planned("pos=randomized", "pos.of=t5,alibi", "pos.of.num_buckets=16")
+    assert [job.config and job.config.pos_settings["of"]["num_buckets"] for job in jobs] == [16, None]
 
 
 def test_every_job_is_the_same_run_alone(sweep: Sweep, tmp_path: Path) -> None:
@@ -240,7 +250,7 @@ def test_an_edited_scheme_is_another_job_and_another_group(
     def swept_as(source: str, seeds: str) -> str:
         file.write_text(source)
         monkeypatch.delitem(sys.modules, "swept_scheme", raising=False)
-        return swept_here("pos._target_=swept_scheme.MyALiBi", f"seed={seeds}", "run_dir=s")[1]
+        return swept_here("pos=own", "pos._target_=swept_scheme.MyALiBi", f"seed={seeds}", "run_dir=s")[1]
 
     assert "2 jobs, 2 to run" in swept_as(ALIBI, "1,2")
     assert "2 jobs, 0 to run" in swept_as(ALIBI, "1,2")
@@ -255,15 +265,12 @@ def test_an_edited_scheme_is_another_job_and_another_group(
 def test_settings_that_only_the_class_has_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "swept_class.py").write_text(ALIBI)
-    slope, whole = "pos.steepest=2.0", "pos._target_=swept_class.MyALiBi"
-    jobs = planned(whole, "pos.steepest=1.0,2.0", "pos.num_heads=4", "seed=1")
+    whole = ("pos=own", "pos._target_=swept_class.MyALiBi")
+    jobs = planned(*whole, "pos.steepest=1.0,2.0", "pos.num_heads=4", "seed=1")
     assert {job.problem for job in jobs} == {"pos.num_heads=4: unknown setting; valid: steepest"}
-    one, two = planned(whole, "pos.steepest=1.0,2.0", "seed=1")
+    one, two = planned(*whole, "pos.steepest=1.0,2.0", "seed=1")
     assert (one.problem, two.problem) == ("", "")
     assert two.folder.name.startswith("myalibi-steepest_2.0-seed1-")
-    assert [job.folder for job in planned("pos=t5", whole, slope, "seed=1")] == [
-        job.folder for job in planned(whole, slope, "seed=1")
-    ]
 
 
 def test_code_that_changes_during_a_sweep_trains_nothing(tmp_path: Path) -> None:

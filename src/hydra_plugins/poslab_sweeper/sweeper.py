@@ -1,7 +1,4 @@
-"""Hydra sweeper of poslab, in the package where Hydra looks for plugins; the work is done in poslab.sweep.
-
-It uses Hydra's public interface for plugins; what poslab uses of its private parts is in poslab/config/overrides.py.
-"""
+"""Hydra sweeper of poslab, in the package where Hydra looks for plugins; the work is done in poslab.sweep."""
 
 import sys
 from collections.abc import Sequence

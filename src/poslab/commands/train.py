@@ -1,8 +1,9 @@
 """Command train: one run, one that resumes, or a sweep, from a command line in Hydra's grammar."""
 
+import gc
 import os
-from argparse import Namespace
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
@@ -20,13 +22,13 @@ from yaml import YAMLError
 from poslab.config.command_line import as_called
 from poslab.config.files import CONFIGS
 from poslab.config.help import every_day_text, options_text, settings_text
-from poslab.config.nodes import chosen, given_of, given_settings, require_known
+from poslab.config.nodes import given_settings
 from poslab.config.overrides import (
     config_groups,
     explain,
     naming_experiment,
     parse_arguments,
-    run_hydra,
+    require_known,
     scheme_name,
     unquoted,
 )
@@ -39,73 +41,66 @@ if TYPE_CHECKING:
 
 
 def run_train(typed: list[str]) -> None:
-    """Train or sweep, or print --help, --info or --example. Raises UserError for a line that Hydra refuses."""
+    """Train or sweep, or print --help, --info or --example. Raises UserError for a line that is refused."""
     quiet_other_processes()
     if "--info" in typed:
         from poslab.commands.info import print_info  # loads torch
 
         print_info()
         return
+    helps = not {"-h", "--help"}.isdisjoint(typed)
     # `--help all`: the rest of the line is composed as ever.
-    helps = {"-h", "--help"} & {*typed}
-    settings = [argument for argument in typed if argument != "--example" and not (helps and argument == "all")]
-    arguments = parse_arguments(settings)
-    arguments.overrides = [_of_newest_run(setting, arguments.multirun) for setting in arguments.overrides]
+    words = [word for word in typed if word != "--example" and not (helps and word == "all")]
+    flags, settings = parse_arguments(words)
+    sweeping = not {"-m", "--multirun"}.isdisjoint(flags)
+    settings = [_of_newest_run(setting, sweeping) for setting in settings]
+    roots = [CONFIGS, *_config_dir(flags)]
     with _in_users_words(typed):
-        if arguments.help:
-            print(_help(arguments, every="all" in typed))
+        if helps:
+            print(_help(settings, roots, every="all" in typed))
             return
-        # These need Hydra's application; a run needs no more than its public `compose`.
-        shows = arguments.hydra_help or arguments.cfg or arguments.resolve or arguments.shell_completion
-        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra would print errors itself
-        if arguments.multirun or shows:
-            _check_config_dir(arguments)
-            run_hydra(_run_job, arguments)
+        composed = _by_hydra(flags, settings)
+        if composed is None:  # a sweep is over, or what was asked for is shown
             return
-        composed, running = _composed(arguments.overrides, arguments)
-        swept = _swept_settings(running, arguments.overrides)
-        if swept and "--example" not in typed and composed.resume is None:
+        config, running = composed
+        swept = _swept_settings(running, settings)
+        if swept and "--example" not in typed and config.resume is None:
             one_run = " ".join(f"{name}=VALUE" for name in swept)
             print(f"a sweep, as by -m; {one_run} chooses one of its runs", flush=True)
-            arguments.multirun = True
-            run_hydra(_run_job, arguments)
+            _by_hydra([*flags, "--multirun"], settings)
             return
         if "--example" in typed:
-            from poslab.config.train import parse
-
-            print(parse(composed).data.example())
+            print(_checked(config, running, roots).data.example())
             return
-        name = scheme_name(running)
-        if composed.resume is None:  # else the scheme is that of the run
-            require_known(composed.pos, given_of(arguments.overrides))
+        if config.resume is None:  # else the scheme is that of the run
+            require_known(scheme_name(running), settings)
         print("loading torch and Lightning ...", flush=True)
-        try:
-            config = _checked(composed, running, name, arguments.config_dir)
-        except SettingError as error:
-            raise naming_experiment(error, arguments.overrides, lambda given: _composed(given, arguments)[0]) from None
+        parsed = _checked(config, running, roots)
     from poslab.training.train import train
 
-    train(config)
+    train(parsed)
 
 
-def _of_newest_run(setting: str, sweeping: bool) -> str:
-    """Return init_from=last as init_from=RUN, because a run records what it began with. Raises UserError in a sweep."""
-    if setting != "init_from='last'" or Path("last").exists():
-        return setting
-    if sweeping:
-        raise UserError("init_from=last: the newest run is soon one of the sweep's own; name the run")
-    return parse_arguments([f"init_from={run_at('last')}"]).overrides[0]
+def _by_hydra(flags: Sequence[str], settings: Sequence[str]) -> tuple[DictConfig, Any] | None:
+    """Do what hydra.main does with a command line: sweep, or show what the flags ask for. Return the configuration of a
+    single run, and Hydra's own part: it is checked and trained outside of Hydra."""
+    composed: list[tuple[DictConfig, Any]] = []
 
+    @hydra.main(config_path=str(CONFIGS), config_name="train", version_base="1.3")
+    def task(config: DictConfig) -> float | None:
+        running = HydraConfig.get()
+        if running.mode is RunMode.MULTIRUN:
+            return _run_job(config, running)
+        composed.append((config, running))
+        return None
 
-@contextmanager
-def _in_users_words(typed: list[str]) -> Iterator[None]:
-    """Turn what Hydra and OmegaConf raise for a command line or a yaml into a UserError."""
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra would print errors itself
+    typed, sys.argv = sys.argv, [sys.argv[0], *flags, *settings]
     try:
-        yield
-    except UserError:
-        raise
-    except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
-        raise UserError(explain(error, typed)) from error
+        task()
+    finally:
+        sys.argv = typed
+    return composed[0] if composed else None
 
 
 def _swept_settings(running: DictConfig, overrides: list[str]) -> list[str]:
@@ -126,38 +121,31 @@ def _swept_settings(running: DictConfig, overrides: list[str]) -> list[str]:
     return swept
 
 
-def _composed(overrides: list[str], arguments: Namespace) -> tuple[DictConfig, DictConfig]:
-    """Compose the configuration of these overrides, and Hydra's own part of it; arguments: the flags beside them."""
-    searched = f"hydra.searchpath={[str(folder) for folder in _check_config_dir(arguments)]}"
-    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        composed = hydra.compose("train", [*overrides, searched], return_hydra_config=True)
-    with open_dict(composed):
-        return composed, composed.pop("hydra")
-
-
-def _checked(composed: DictConfig, running: DictConfig, name: str | None, config_dir: str | None) -> "TrainConfig":
+def _checked(config: DictConfig, running: Any, roots: list[Path]) -> "TrainConfig":
     """Check the settings of a run, one that resumes included. Raises SettingError."""
     from poslab.config.train import parse
     from poslab.runs.resumed_settings import settings_of_resumed_run
 
+    gc.freeze()  # torch's objects stay to the end, and are no longer searched for garbage
     overrides = [unquoted(override) for override in running.overrides.task]
     # A run resumes by `resume=` here, or as a job of a sweep (sweep/job.py): both go to training/resume.py.
-    if composed.resume is not None:
-        return settings_of_resumed_run(composed, overrides)
-    return parse(composed, name, [*_typed_config_dir(config_dir), *overrides])
+    if config.resume is not None:
+        return settings_of_resumed_run(config, overrides)
+    try:
+        return parse(config, scheme_name(running), [*map(_as_flag, roots[1:]), *overrides])
+    except SettingError as error:
+        raise naming_experiment(error, overrides, roots) from None
 
 
-def _run_job(config: DictConfig) -> float:
+def _run_job(config: DictConfig, running: Any) -> float:
     """Run one job of a sweep, in a process of Hydra's launcher, and return its figure, for a sweeper that searches."""
     from poslab.config.train import parse
     from poslab.sweep.job import JobFiles, run_job
     from poslab.sweep.job_list import job_folder, sweep_folder
 
-    running = HydraConfig.get()
-    sources = [source.path for source in running.runtime.config_sources if source.provider == "command-line"]
+    sources = [Path(source.path) for source in running.runtime.config_sources if source.provider == "command-line"]
     overrides = [unquoted(override) for override in running.overrides.task]
-    typed = [*(line for folder in sources for line in _typed_config_dir(folder)), *overrides]
-    parsed = parse(config, scheme_name(running), typed)
+    parsed = parse(config, scheme_name(running), [*map(_as_flag, sources), *overrides])
     if "ResumableSweeper" in str(running.sweeper._target_):  # which names the folder of each job
         return run_job(parsed, overrides)
     folder = job_folder(parsed, sweep_folder(config, running))
@@ -167,31 +155,54 @@ def _run_job(config: DictConfig) -> float:
     return figure
 
 
-def _typed_config_dir(folder: str | None) -> list[str]:
-    return [] if folder is None else [f"--config-dir={Path(folder).absolute()}"]
+def _of_newest_run(setting: str, sweeping: bool) -> str:
+    """Return init_from=last as init_from=RUN, because a run records what it began with. Raises UserError in a sweep."""
+    if setting != "init_from='last'" or Path("last").exists():
+        return setting
+    if sweeping:
+        raise UserError("init_from=last: the newest run is soon one of the sweep's own; name the run")
+    return parse_arguments([f"init_from={run_at('last')}"])[1][0]
 
 
-def _help(arguments: Namespace, every: bool) -> str:
+@contextmanager
+def _in_users_words(typed: list[str]) -> Iterator[None]:
+    """Turn what Hydra and OmegaConf raise for a command line or a yaml into a UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
+        raise UserError(explain(error, typed)) from error
+
+
+def _help(settings: list[str], roots: list[Path], every: bool) -> str:
     """Fill in the template of the config, or its header, with the settings of every day. (Hydra's own --help lists its
     groups twice over and takes a second.)"""
-    config, running = _composed(arguments.overrides, arguments)
-    config.pos = chosen(OmegaConf.to_container(config.pos), given_of(arguments.overrides))  # type: ignore[arg-type]
-    roots, choices = [CONFIGS, *_check_config_dir(arguments)], running.runtime.choices
-    plain = OmegaConf.to_container(config)
+    searched = f"hydra.searchpath={[str(folder) for folder in roots[1:]]}"
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = hydra.compose("train", [*settings, searched], return_hydra_config=True)
+    with open_dict(config):
+        running = config.pop("hydra")
+    choices = running.runtime.choices
+    plain: Any = OmegaConf.to_container(config)
     if not every:
-        shown = every_day_text(plain, choices, roots)  # type: ignore[arg-type]
+        shown = every_day_text(plain, choices, roots)
         return Template(as_called(running.help.header)).substitute(CONFIG=shown)
     return Template(as_called(running.help.template)).substitute(
         APP_CONFIG_GROUPS=options_text(config_groups(roots), choices, roots),
-        CONFIG=settings_text(plain, choices, roots),  # type: ignore[arg-type]
+        CONFIG=settings_text(plain, choices, roots),
         PAGES=CONFIGS,
     )
 
 
-def _check_config_dir(arguments: Namespace) -> list[Path]:
+def _as_flag(folder: Path) -> str:
+    return f"--config-dir={folder.absolute()}"
+
+
+def _config_dir(flags: Sequence[str]) -> list[Path]:
     """Return the folder that --config-dir names, if any. Raises UserError where there is none of that name, or where a
     yaml in it would never be read: Hydra looks into poslab's folder first."""
-    named = arguments.config_dir
+    named = next((flag.partition("=")[2] for flag in flags if flag.startswith("--config-dir=")), None)
     if named is None:
         return []
     folder = Path(named).absolute()

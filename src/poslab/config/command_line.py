@@ -18,10 +18,11 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeVar, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from poslab.config.fields import is_group, kinds, typed
+from poslab.checked import Checked
+from poslab.config.checking import checked
 from poslab.config.files import BUNDLED
 from poslab.config.nodes import TARGET
 from poslab.errors import UserError, as_typed, nearest
@@ -51,13 +52,13 @@ def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
             if not inner and TARGET in values.get(group, {}):
                 raise UserError(f"{argument}: name one scheme")
             values.setdefault(group, {})[inner or TARGET] = value
-        elif inner and (schemas := [kind for kind in kinds(hints.get(group)) if is_group(kind)]):
-            hint = get_type_hints(schemas[0]).get(inner, str)
+        elif inner and (schema_within := _group_in(hints.get(group))):
+            hint = get_type_hints(schema_within).get(inner, str)
             values.setdefault(group, {})[inner] = _value(value, hint)
         elif name not in fields:
-            values[name] = value  # refused, with a suggestion, by `typed`
+            values[name] = value  # refused, with a suggestion, by `checked`
         elif stands_alone and name in values:
-            if not {list[str]} & set(kinds(hints[name])):
+            if not {list[str]} & set(_kinds(hints[name])):
                 problem = (
                     f"{name} is {values[name]} already, and one; {_typed_with_name(argument, fields, hints, values)}"
                 )
@@ -69,7 +70,7 @@ def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
             values.setdefault(name, []).append(value)
         else:
             values[name] = value
-    return typed(schema, values, "", {SCHEME: lambda given, option: given})
+    return checked(schema, values, "")
 
 
 def flag_problem(arguments: Sequence[str], settings: Iterable[str]) -> str:
@@ -95,11 +96,11 @@ def _typed_with_name(word: str, fields: Mapping[str, Any], hints: Mapping[str, A
         name for name in free if fields[name].metadata.get("text") or fields[name].default is dataclasses.MISSING
     ]
     if re.fullmatch(r"\[?\d+(,\d+)*\]?", word):
-        meant = [name for name in free if {list[int], int} & {*kinds(hints[name])}]
+        meant = [name for name in free if {list[int], int} & {*_kinds(hints[name])}]
     elif os.path.exists(word):
         meant = [name for name in free if name.endswith("path")]
     else:
-        meant = [name for name in required if {str, list[str]} & {*kinds(hints[name])}]
+        meant = [name for name in required if {str, list[str]} & {*_kinds(hints[name])}]
     if not meant or "=" in word:
         return "other settings are typed as NAME=VALUE"
     return f"did you mean {meant[0]}={shlex.quote(word)}?"
@@ -118,13 +119,23 @@ def help_text(schema: type) -> str:
     return f"{inspect.getdoc(schema)}\n\nSettings (name=value) and their defaults\n{settings}"
 
 
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """int | None -> (int, NoneType)."""
+    return get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) is Union else (hint,)
+
+
+def _group_in(hint: Any) -> type | None:
+    """Return the dataclass of settings that a field of this type takes, if any."""
+    return next((kind for kind in _kinds(hint) if isinstance(kind, type) and issubclass(kind, Checked)), None)
+
+
 def _value(text: str, hint: Any) -> Any:
-    """Return null and lists as such; other values as text, which `typed` converts to the field's type."""
-    if text == "null" and NoneType in kinds(hint):
+    """Return null and lists as such; other values as text, which `checked` converts to the field's type."""
+    if text == "null" and NoneType in _kinds(hint):
         return None
-    if list[int] in kinds(hint) and not text:  # refused by `typed`; an empty list is []
+    if list[int] in _kinds(hint) and not text:  # refused by `checked`; an empty list is []
         return text
-    if not {list[int], list[str]} & set(kinds(hint)):
+    if not {list[int], list[str]} & set(_kinds(hint)):
         return text
     if os.path.exists(os.path.expanduser(text)):  # a path with a comma or in brackets is one
         return [text]

@@ -14,7 +14,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path, PureWindowsPath
 from typing import Any
-from unittest.mock import patch
 
 from poslab.config.files import file_sha256, joined_sha256, missing
 from poslab.errors import SettingError, first_line, suggestion
@@ -276,6 +275,8 @@ def on_this_machine(path: Any) -> Iterator[None]:
             problem = f"{card} names files elsewhere, which are not read unless a command names it"
             raise SettingError("path", path, problem)
         hub, library = import_module("huggingface_hub").constants, import_module("datasets").config
+        from unittest.mock import patch  # which takes as long to load as all of the rest
+
         with patch.object(hub, "HF_HUB_OFFLINE", True), patch.object(library, "HF_HUB_OFFLINE", True):
             try:
                 yield

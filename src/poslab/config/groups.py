@@ -27,6 +27,8 @@ GROUPS: dict[str, type] = {
 # Groups of nodes, by their roles: a part of `config.parts`, or several by name.
 SLOTS = {"optim": Role.RESULT, "schedule": Role.RESULT, "callbacks": Role.RESULT, "logger": Role.OUTPUT}
 
+CLOSED = ("model", "trainer", "sample", "evaluation")  # whose settings no class of an option adds to
+
 _ROLES: dict[str, Role] = {
     f"{group}.{name}": role for group, schema in GROUPS.items() for name, role in roles(schema).items()
 } | {**SLOTS, **roles(Settings)}

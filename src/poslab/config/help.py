@@ -115,8 +115,8 @@ def _comments(file: Path, package: str) -> dict[str, str]:
     text = file.read_text(encoding="utf-8")
     found: dict[str, str] = {}
     for base in (yaml.safe_load(text) or {}).get("defaults", []):
-        if isinstance(base, str) and base != "_self_":
-            found |= _comments(file.with_name(f"{base}.yaml"), package)
+        if isinstance(base, str) and (built_on := file.with_name(f"{base}.yaml")).is_file():
+            found |= _comments(built_on, package)
     outer = [] if "@package _global_" in _head(file) or not package else [(-1, package)]
     for line in text.splitlines():
         if match := _SETTING.fullmatch(line):

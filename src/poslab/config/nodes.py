@@ -2,7 +2,7 @@
 values of its fields. Those of a scheme may be schemes in turn.
 
     pos=OUTER pos.of=INNER pos.of.base=500
-    pos=OUTER pos.layers=[INNER,INNER] pos.layers.0.base=500
+    pos=OUTER 'pos.layers=[{_target_:INNER,base:500},INNER]'
 
 Where a field takes a scheme, a name alone stands for its node. `poslab.config.schemes` makes objects of nodes.
 """
@@ -10,18 +10,20 @@ Where a field takes a scheme, a name alone stands for its node. `poslab.config.s
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import yaml
 from omegaconf import OmegaConf
 
 from poslab.config.files import CONFIGS
-from poslab.errors import SettingError, as_typed, suggestion
+from poslab.errors import as_typed
 
 TARGET = "_target_"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former in a tenth of the time, where there is one
 # Settings outside `pos` that belong to the scheme all the same, those with Role.SCHEME, and their defaults.
 TRAINING_OF_SCHEME = {"optim.position_learning_rate_factor": 1.0, "model.memory_length": 0, "model.retrieval": None}
 
@@ -46,8 +48,15 @@ def default_option(group: str) -> str:
 @cache
 def options_of(group: str) -> list[str]:
     """Return the settings of all options of a group, but the class."""
-    nodes = [OmegaConf.load(yaml) for yaml in sorted(CONFIGS.glob(f"{group}/*.yaml"))]
-    return sorted({str(name) for node in nodes for name in node} - {TARGET, "defaults"})
+    return sorted({name for file in CONFIGS.glob(f"{group}/*.yaml") for name in settings_in(file)})
+
+
+def settings_in(option: Path) -> list[str]:
+    """Return the settings that the yaml of an option has at its top level, but the class."""
+    node = (
+        yaml.load(option.read_text(encoding="utf-8"), _LOADER) or {}
+    )  # names alone: OmegaConf reads some values otherwise
+    return [str(name) for name in node if name not in (TARGET, "defaults")]
 
 
 @cache
@@ -153,57 +162,23 @@ def _names() -> dict[Any, str]:
     return {node[TARGET]: name for name, node in reversed(schemes().items())}
 
 
-def require_known(node: Mapping[Any, Any], given: Mapping[str, str]) -> None:
-    """Raise SettingError for a setting that an option of configs/pos doesn't have.
+def with_settings(node: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """Return a node with settings of a command line, text by name: {"of": NAME, "of.base": "500"}.
 
-    node: as composed. given: as in `chosen`. A yaml from elsewhere may leave settings to the defaults of its class.
+    A scheme that is named keeps nothing but what is given below it: other settings are of the scheme before it.
     """
-    own = next((known for known in schemes().values() if known[TARGET] == node.get(TARGET)), None)
-    for name, text in given.items():
-        if own is not None and TARGET not in given and name.partition(".")[0] not in own:
-            valid = [setting for setting in own if setting != TARGET]
-            raise SettingError(f"pos.{name}", text, f"unknown setting; {suggestion(name, valid, prefix='pos.')}")
-
-
-def chosen(node: dict[str, Any], given: Mapping[str, str], common: Collection[str] = ()) -> dict[str, Any]:
-    """Return a node with the classes that a command line chooses, of one that has its single settings already.
-
-    given: text by the name of the setting, {"of": NAME, "of.base": "500"}. A chosen class keeps no settings but those
-    given and the common ones of its group: others are of the class before it. A name with settings below it is that of
-    a scheme, a list one of schemes.
-    """
-    given = _listed(given)
-    names = {name: text for name, text in given.items() if any(other.startswith(f"{name}.") for other in given)}
-    targets_given = (name for name in given if name.rpartition(".")[2] == TARGET)
-    names |= {name[: -len(TARGET)].rstrip("."): given[name] for name in targets_given}
-    if not names:
-        return node
-    values: dict[str, Any] = {f"{name}.{TARGET}".lstrip("."): str(text).strip("'\"") for name, text in names.items()}
-    kept = {*common, *given} - names.keys()
-    for name, value in flat_node(node).items():
-        of_setting = any(f"{name}.".startswith(f"{one}.") for one in kept)
-        if of_setting or not any(not outer or name.startswith(f"{outer}.") for outer in names):
-            values.setdefault(name, value)
-    new: dict[str, Any] = {}
-    for name, value in values.items():
-        group, _, key = name.rpartition(".")
-        part_of(new, group)[key] = value
-    return new
-
-
-def _listed(given: Mapping[str, str]) -> dict[str, str]:
-    """Return settings with a list that has settings below it as those of its places, {"layers.0": NAME}."""
-    lists = [name for name in given if given[name].startswith("[") and any(n.startswith(f"{name}.") for n in given)]
-    return flat_node({name: by_place(_value(text)) if name in lists else text for name, text in given.items()})
-
-
-def with_settings(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return a node with the settings of a command line, `given` as in `chosen`."""
-    node = copy.deepcopy(node)
-    for name, text in sorted(given.items(), key=lambda setting: setting[0].count(".")):  # a name before what is below
-        group, _, key = name.rpartition(".")
-        part_of(node, group)[key] = _value(text)
-    return chosen(node, given)
+    changed = copy.deepcopy(dict(node))
+    for name in sorted(given, key=lambda name: (name.count("."), not name.endswith(TARGET))):  # schemes come first
+        *way, last = name.split(".")
+        inner = changed
+        for part in way:
+            below = by_place(inner.get(part))
+            inner[part] = {TARGET: below} if isinstance(below, str) else below if isinstance(below, dict) else {}
+            inner = inner[part]
+        if last == TARGET:
+            inner.clear()
+        inner[last] = _value(given[name])
+    return changed
 
 
 def _value(text: str) -> Any:
@@ -214,22 +189,13 @@ def _value(text: str) -> Any:
     return None if text == "null" else text.strip("'\"")
 
 
-def part_of(node: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the node of that name within another; a new, empty one where there is none yet. A list on the way becomes
-    a mapping from its places."""
-    for part in name.split(".") if name else ():
-        inner = by_place(node.get(part))
-        node[part] = node = inner if isinstance(inner, dict) else {}
-    return node
-
-
 def given_settings(arguments: Iterable[str]) -> dict[str, str]:
     """Return the settings of a command line, Hydra's `+name=value` included, as text."""
     return dict(argument.lstrip("+~").split("=", 1) for argument in arguments if "=" in argument)
 
 
 def given_of(overrides: Iterable[str], group: str = "pos") -> dict[str, str]:
-    """Return the settings of a group, by default of the scheme, on a command line, as `chosen` takes them."""
+    """Return the settings of a group, by default of the scheme, on a command line, by their names within it."""
     given = given_settings(overrides)
     return {name.removeprefix(f"{group}."): text for name, text in given.items() if name.startswith(f"{group}.")}
 

@@ -1,117 +1,156 @@
 """Command line of train: quoted where Hydra's grammar would stand in the user's way, and again as it was typed; and
-what Hydra refuses in one line of the user's words.
-
-Hydra's parser of flags and its start of an application have no public name but hydra.main, which reads sys.argv and not
-a list of arguments: both are used as in hydra-core 1.3.2 to 1.3.8, _internal/utils.py. They are all that poslab uses
-of Hydra's private parts.
-"""
+what Hydra refuses in one line of the user's words."""
 
 import re
-from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from hydra._internal.utils import _run_hydra, get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from hydra.version import setbase
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
 from poslab.config.command_line import flag_problem
 from poslab.config.files import CLAIMS, CONFIGS
-from poslab.config.groups import names
+from poslab.config.groups import CLOSED, names
 from poslab.config.help import other_names
-from poslab.config.nodes import TARGET, default_scheme, given_settings, known_settings
-from poslab.errors import SettingError, UserError, suggestion
+from poslab.config.nodes import TARGET, default_scheme, flat_node, given_settings, known_settings, settings_in
+from poslab.errors import SettingError, UnknownSetting, UserError, suggestion
+
+# Hydra has more, and takes -pos=NAME for -p, its short name of --package, and --conf for --config-dir.
+_VALUED = {"--config-dir": ("FOLDER",), "--cfg": ("job", "hydra", "all")}
+_FLAGS = (*_VALUED, "-m", "--multirun", "-h", "--help", "--hydra-help", "--resolve", "-sc", "--shell-completion")
+_NOTHING = ("experiment=null", "debug=null")  # what is so where none is chosen; Hydra refuses to hear it again
+_TEXT = "sample.prompt"  # always plain text
+# Plain text, too, but for null and a ${name} in what Hydra could read.
+_PATHS = ("run_dir", "resume", "init_from", "data.path", "data.cache_dir", "data.split", "data.document_separator")
+_ONE_PER_SWEEP = ("run_dir", "resume")
+_QUOTES = ("'", '"')
+_MERGED = ("callbacks", "logger", "experiment", "debug")  # groups of which several options may be chosen
+_OWN = "own"  # option of `pos` for a class of the user's
+
+
+def parse_arguments(typed: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the flags, --name=value in one, and the settings, quoted as Hydra's grammar needs, in any order typed.
+    Raises UserError for a flag or a word that means nothing."""
+    flags, settings, words = [], [], iter(enumerate(typed))
+    for number, word in words:
+        if not word.startswith("-"):
+            settings.append(word)
+        elif word.partition("=")[0] not in _FLAGS:
+            raise UserError(flag_problem(typed[number:], [*config_groups(), *names()]))
+        elif word in _VALUED:
+            _, value = next(words, (0, ""))
+            flags.append(f"{word}={value}")
+        else:
+            flags.append(word)
+    for flag, _, value in (word.partition("=") for word in flags):
+        choices = _VALUED.get(flag, ())
+        if (choices and not value) or (len(choices) > 1 and value not in choices):
+            raise UserError(f"{flag} {value}: must be given as {' or '.join(f'{flag} {each}' for each in choices)}")
+    if bare := next((word for word in settings if "=" not in word and not word.startswith("~")), None):
+        before = "".join(settings[: settings.index(bare)][-1:])
+        if "=" in before and before.endswith(","):
+            raise UserError(f"{before} {bare}: several values are given without spaces: -m {before}{bare}")
+        raise UserError(f"{bare}: not of the form option=value; {_meant_by(bare)}")
+    for group in (word[1:].partition("=")[0] for word in settings if word.startswith("~")):
+        if group in config_groups() and group not in _MERGED:
+            raise UserError(f"~{group}: can't be left out; {group}=NAME chooses one")
+    settings = [setting for setting in settings if setting not in _NOTHING]
+    # Settings of a group need no + to be new ones.
+    settings = [word.lstrip("+") if "." in word.partition("=")[0] else word for word in settings]
+    given = given_settings(settings)
+    for name, text in given.items():
+        match = re.fullmatch(r"(\d+)(?:\.\.\.?|-|:)(\d+)", text)
+        if match and name not in (_TEXT, *_PATHS, "trainer.max_time"):
+            several = f"range({match[1]},{int(match[2]) + 1})"
+            raise UserError(f"{name}={text}: must be one value; -m '{name}={several}' runs each of several")
+        if name == "hydra.run.dir":
+            raise UserError(f"{name}={text}: not used; run_dir={text} names the folder of a run")
+        if text.startswith("[") and name in config_groups() and name not in _MERGED:
+            raise UserError(f"{name}={text}: must be one option; -m {name}={text.strip('[]')} runs each")
+    if f"pos.{TARGET}" in given and given.get("pos") != _OWN and "resume" not in given:
+        target = given[f"pos.{TARGET}"]
+        raise UserError(f"pos.{TARGET}={target}: a class of your own is given as pos={_OWN} pos.{TARGET}={target}")
+    sweeping = not {"-m", "--multirun"}.isdisjoint(flags)
+    return flags, [_quoted(setting, sweeping) for setting in with_names_of_schemes(settings)]
+
+
+def with_names_of_schemes(settings: Iterable[str]) -> list[str]:
+    """Return settings with pos.of=NAME as the name of a node, pos.of._target_=NAME, where settings below it are given,
+    which it would else replace."""
+    settings = list(settings)
+    changed = []
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        below = any(other.startswith(f"{name}.") for other in settings)
+        within = name.startswith("pos.") and below and not value.startswith("[")
+        changed.append(f"{name}.{TARGET}={value}" if within else setting)
+    return changed
 
 
 def scheme_name(running: Any) -> str | None:
-    """Return the option chosen for `pos`; None where the command line puts another class in its place.
-
-    running: Hydra's own part of the configuration.
-    """
-    if any(override.lstrip("+~").startswith("pos._target_=") for override in running.overrides.task):
-        return None
-    return str(running.runtime.choices["pos"])
-
-
-def with_any_part(overrides: Iterable[str]) -> list[str]:
-    """Return the overrides so that Hydra takes every setting of a part, of the task and of a group that may be
-    null: it knows those of a yaml, and of a sweep's default one, not those of a class, which are checked later. The
-    name of a scheme comes before its settings, which else would be replaced by it."""
-    known, settings = names(), []
-    for override in overrides:
-        plain = override.lstrip("+")
-        name = plain.partition("=")[0]
-        # A group that may be null is null in every yaml, so its settings are below a name that is known, as parts are.
-        within = any(name.startswith(f"{group}.") for group in known)
-        of_class = name.startswith("pos.") or within
-        of_task = name.startswith("data.") and name not in known
-        settings.append(f"++{plain}" if of_class or of_task else override)
-    of_scheme = [setting for setting in settings if setting.startswith("++pos.")]
-    outer_first = iter(sorted(of_scheme, key=lambda setting: setting.partition("=")[0].count(".")))
-    return [next(outer_first) if setting in of_scheme else setting for setting in settings]
+    """Return the option chosen for `pos`; None for a class of the user's. running: Hydra's own part of the settings."""
+    name = str(running.runtime.choices["pos"])
+    return None if name == _OWN else name
 
 
 # Groups that take a class of the user's, and its node.
-_OF_CLASSES = {group: group.replace("/", ".") for group in ("pos", "optim", "schedule", "model/norm", "model/mlp")}
-_OF_CLASSES |= {"callbacks": "callbacks.mine", "logger": "logger.mine", "data": "data=task data"}
+_OF_CLASSES = {group: group.replace("/", ".") for group in ("optim", "schedule", "model/norm", "model/mlp")}
+_OF_CLASSES |= {"callbacks": "callbacks.mine", "logger": "logger.mine", "pos": "pos=own pos", "data": "data=task data"}
 # Of packages that are an extra of poslab.
 _PLUGINS = {"hydra/launcher": ("joblib", "submitit_local", "submitit_slurm"), "hydra/sweeper": ("optuna",)}
 
 
 def explain(error: Exception, arguments: Iterable[str]) -> str:
-    """Return one line for an error in which Hydra or OmegaConf refuse a command line: option, value and valid ones."""
+    """Return one line for an error in which Hydra or OmegaConf refuse a command line."""
     given = given_settings(arguments)
-    message = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    message = " ".join(str(error).partition("\nSee https")[0].split())
     if isinstance(error, OverrideParseException):
         return f"{unquoted(str(error.override))}: not of the form option=value; quote values with special characters"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, _, name = error.missing_cfg_file.partition("/")
-        inner = error.missing_cfg_file.rpartition("/")
-        if group not in config_groups() or inner[0] in config_groups():  # such as hydra/launcher, and model/norm
-            group, _, name = inner
-        if name in _PLUGINS.get(group, ()):
-            return f'{group}={name}: needs a package that is not installed: python -m pip install "poslab[sweep]"'
-        if group == "data" and (path_problem := _path_problem(name)):
-            return f"{group}={name}: {path_problem}"
-        if "." in name and group in _OF_CLASSES:
-            return f"{group}={name}: no option; a class is given as {_OF_CLASSES[group]}.{TARGET}={name}"
-        if name in ("all", "*"):
-            every = "-m experiment=field trains each" if group == "pos" else f"-m {group}=NAME,NAME runs each"
-            return f"{group}={name}: unknown; {every}"
-        there = {*(error.options or ()), *config_groups().get(group, [])}  # Hydra leaves out those of folders within
-        return f"{group}={name}: unknown; {_option_meant(group, name, sorted(there))}"
+        return _no_option(error, error.missing_cfg_file)
     if match := re.match(r"Could not override '([^']+)'", message):
-        option, known = match[1], names()
-        chosen = {group.replace("/", "."): group for group in config_groups()}  # model.norm as model/norm=NAME
-        of_group = [chosen.get(name, name) for name in known if name.startswith(f"{option.partition('.')[0]}.")]
-        valid = of_group or dict.fromkeys([*chosen.values(), *(name for name in known if "." not in name)])
+        option = match[1]
+        valid = list(dict.fromkeys([*config_groups(), *(name for name in names() if "." not in name)]))
         elsewhere = [name for name in known_settings(given.get("pos", default_scheme())) if name not in valid]
-        problem = f"unknown setting; {suggestion(option, valid, elsewhere)}"
-        if option.startswith("data.") and option in known:
-            problem = "a text has this setting, a task doesn't"
-        return f"{option}={given.get(option, '...')}: {problem}"
+        return f"{option}={given.get(option, '...')}: unknown setting; {suggestion(option, valid, elsewhere)}"
     if match := re.match(r"Ambiguous value for argument '([^=]+)=", message):
-        option = match[1].lstrip("+")
-        return f"{option}={given.get(option, '...')}: must be one value; -m runs each of several"
+        return f"{match[1]}={given.get(match[1], '...')}: must be one value; -m runs each of several"
     # What OmegaConf says of pos.layers.7=NAME, and of pos.layers.base=500.
-    if match := re.match(r"Error merging override \+*(\S+\.\d[^=]*)=|invalid literal for int\(\).*'(.+)'", message):
+    if match := re.match(r"Error merging override (\S+\.\d[^=]*)=|invalid literal for int\(\).*'(.+)'", message):
         option = match[1] or next((name for name in given if f".{match[2]}" in name), match[2])
-        return f"{option}={given.get(option, '...')}: is no place of the list: they are numbers from 0 on"
+        list_of = option.rpartition(".")[0]
+        problem = f"is no place of the list; '{list_of}=[{{_target_:NAME,SETTING:VALUE}},NAME]' gives a whole one"
+        return f"{option}={given.get(option, '...')}: {problem}"
+    for group, options in config_groups().items() if "Config group override" in message else ():  # pos=5, pos=null
+        if given.get(group, options[0]) not in options:
+            return f"{group}={given[group]}: must be one option; {suggestion(given[group], options)}"
     if isinstance(error, InterpolationResolutionError):
         typed = [f"{option}={value}: " for option, value in given.items() if "${" in value]
         return f"{''.join(typed[:1])}{message}"
-    bad_option = "Config group override" in message or "choices." in message  # such as pos=5, or a list
-    for group, options in config_groups().items() if bad_option else ():
-        if given.get(group, options[0]) not in options:
-            return f"{group}={given[group]}: must be one option; {suggestion(given[group], options)}"
-    if match := re.match(r"Key '(\w+)' is not in struct full_key: hydra\.runtime\.choices", message):
-        return f"~{match[1]}: can't be left out; {match[1]}=NAME chooses one"
     return message
+
+
+def _no_option(error: MissingConfigException, missing: str) -> str:
+    """Return the line for an option of a group that there isn't."""
+    group, _, name = missing.partition("/")
+    inner = missing.rpartition("/")
+    if group not in config_groups() or inner[0] in config_groups():  # such as hydra/launcher, and model/norm
+        group, _, name = inner
+    if name in _PLUGINS.get(group, ()):
+        return f'{group}={name}: needs a package that is not installed: python -m pip install "poslab[sweep]"'
+    if group == "data" and (path_problem := _path_problem(name)):
+        return f"{group}={name}: {path_problem}"
+    if "." in name and group in _OF_CLASSES:
+        return f"{group}={name}: no option; a class is given as {_OF_CLASSES[group]}.{TARGET}={name}"
+    if name in ("all", "*"):
+        every = "-m experiment=field trains each" if group == "pos" else f"-m {group}=NAME,NAME runs each"
+        return f"{group}={name}: unknown; {every}"
+    there = {*(error.options or ()), *config_groups().get(group, [])}  # Hydra leaves out those of folders within
+    return f"{group}={name}: unknown; {_option_meant(group, name, sorted(there))}"
 
 
 # What a file of text ends with; the last part of a class is none of these.
@@ -130,7 +169,8 @@ def _path_problem(name: str) -> str | None:
 def _option_meant(group: str, name: str, options: Sequence[str]) -> str:
     """Suggest an option of a group for a name that is none: by what else the options are called, or by spelling."""
     plain = name.lower().replace("-", "_")
-    called = [option for option in options if plain in other_names(CONFIGS / group / f"{option}.yaml")]
+    files = {file.stem: file for file in (CONFIGS / group).glob("*.yaml")}
+    called = [option for option in options if option in files and plain in other_names(files[option])]
     if called:
         return f"did you mean {' or '.join(called)}?"
     words = name.replace(",", " ").split()
@@ -142,25 +182,33 @@ def _option_meant(group: str, name: str, options: Sequence[str]) -> str:
     return meant
 
 
-def naming_experiment(
-    error: SettingError, overrides: Iterable[str], compose: Callable[[list[str]], DictConfig]
-) -> SettingError:
-    """Return an error that also says which experiment sets its setting, where nobody has typed it.
+def require_known(pos: str | None, overrides: Iterable[str]) -> None:
+    """Raise SettingError for a setting that its group, or the scheme, doesn't have, before anything is loaded.
 
-    compose: returns the configuration of a command line.
+    pos: the option chosen for the scheme; a yaml from elsewhere may leave settings to the defaults of its class.
     """
-    overrides = list(overrides)
+    scheme = CONFIGS / "pos" / f"{pos}.yaml"
+    for option, text in given_settings(overrides).items():
+        group, _, name = option.partition(".")
+        if group == "pos" and scheme.is_file():
+            known = settings_in(scheme)
+        elif group in CLOSED:
+            known = [setting.partition(".")[2] for setting in names() if setting.startswith(f"{group}.")]
+        else:
+            continue
+        if name and name.partition(".")[0] not in known:
+            valid = [f"{group}/{setting}" if f"{group}/{setting}" in config_groups() else setting for setting in known]
+            elsewhere = [setting for setting in known_settings() if not setting.startswith(f"{group}.")]
+            raise UnknownSetting(name, text, valid, elsewhere, f"{group}.")
+
+
+def naming_experiment(error: SettingError, overrides: Iterable[str], roots: Iterable[Path]) -> SettingError:
+    """Return an error that also says which experiment sets its setting, where nobody has typed it."""
     given = given_settings(overrides)
     for group in ("experiment", "debug"):
-        if group in given and error.option not in given:
-            others = [override for override in overrides if not override.startswith(f"{group}=")]
-            try:
-                without = OmegaConf.select(compose(others), error.option)
-            except HydraException:  # the others need the experiment
-                without = None
-            if without != error.value:
-                problem = f"set by {group}={given[group]}; {error.problem}"
-                return type(error)(error.option, error.value, problem)
+        files = [file for root in roots if (file := root / group / f"{given.get(group)}.yaml").is_file()]
+        if error.option not in given and any(error.option in flat_node(dict(OmegaConf.load(file))) for file in files):
+            return SettingError(error.option, error.value, f"set by {group}={given[group]}; {error.problem}")
     return error
 
 
@@ -168,51 +216,13 @@ def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:
     """Return the options of every group in these folders: of "model/norm", which is a setting of model; elsewhere with
     the folders within a group, "published/nanogpt"."""
     groups: dict[str, set[str]] = {}
+    settings = {*names()}
     for option in (option.relative_to(root) for root in roots for option in root.glob("*/**/*.yaml")):
         group, *name = option.with_suffix("").parts
-        if f"{group}.{name[0]}" in names():
+        if f"{group}.{name[0]}" in settings:
             group = f"{group}/{name.pop(0)}"
         groups.setdefault(group, set()).add("/".join(name))
     return {group: sorted(groups[group]) for group in sorted(groups) if group != CLAIMS.name}
-
-
-# Hydra has more, and takes -pos=NAME for -p, its short name of --package, and --conf for --config-dir.
-_SHOWING = ("-h", "--help", "--hydra-help", "--cfg", "--resolve", "-sc", "--shell-completion")
-_FLAGS = ("-m", "--multirun", "--config-dir", *_SHOWING)
-_MERGED = ("callbacks", "logger", "experiment", "debug")  # groups of which several options may be chosen
-_NOTHING = ("experiment=null", "debug=null")  # what is so where none is chosen; Hydra refuses to hear it again
-_TEXT = "sample.prompt"  # always plain text
-# Plain text, too, but for null and a ${name} in what Hydra could read.
-_PATHS = ("run_dir", "resume", "init_from", "data.path", "data.cache_dir", "data.split", "data.document_separator")
-_ONE_PER_SWEEP = ("run_dir", "resume")
-
-
-def parse_arguments(arguments: list[str]) -> Namespace:
-    """Parse flags and settings, in any order, as Hydra does: `overrides` are the settings, quoted as its grammar needs,
-    `config_dir` is the folder of --config-dir. Raises UserError for a flag that there isn't."""
-    for number, argument in enumerate(arguments):
-        if argument.startswith("-") and argument.partition("=")[0] not in _FLAGS:
-            raise UserError(flag_problem(arguments[number:], [*config_groups(), *names()]))
-    parser = get_args_parser()
-    parser.error = _refuse  # type: ignore[method-assign]
-    parsed = parser.parse_intermixed_args(arguments)
-    if bare := next((word for word in parsed.overrides if "=" not in word and not word.startswith("~")), None):
-        before = "".join(parsed.overrides[: parsed.overrides.index(bare)][-1:])
-        if "=" in before and before.endswith(","):
-            raise UserError(f"{before} {bare}: several values are given without spaces: -m {before}{bare}")
-        raise UserError(f"{bare}: not of the form option=value; {_meant_by(bare)}")
-    parsed.overrides = [setting for setting in parsed.overrides if setting not in _NOTHING]
-    for group, text in given_settings(parsed.overrides).items():
-        match = re.fullmatch(r"(\d+)(?:\.\.\.?|-|:)(\d+)", text)
-        if match and group not in (_TEXT, *_PATHS, "trainer.max_time"):
-            several = f"range({match[1]},{int(match[2]) + 1})"
-            raise UserError(f"{group}={text}: must be one value; -m '{group}={several}' runs each of several")
-        if group == "hydra.run.dir":
-            raise UserError(f"{group}={text}: not used; run_dir={text} names the folder of a run")
-        if text.startswith("[") and group in config_groups() and group not in _MERGED:
-            raise UserError(f"{group}={text}: must be one option; -m {group}={text.strip('[]')} runs each")
-    parsed.overrides = [_quoted(setting, parsed.multirun) for setting in with_any_part(parsed.overrides)]
-    return parsed
 
 
 def _meant_by(word: str) -> str:
@@ -229,16 +239,8 @@ def _meant_by(word: str) -> str:
     return "without spaces around the =, and with quotes around a value that has spaces"
 
 
-def run_hydra(task: Callable[[DictConfig], Any], arguments: Namespace) -> None:
-    """Do as hydra.main(task) would with these arguments in sys.argv: sweep, or show what is asked for."""
-    setbase("1.3")
-    _run_hydra(arguments, get_args_parser(), task, str(CONFIGS), "train")
-
-
 def unquoted(override: str) -> str:
     """Return what is typed for an override that Hydra was given, a text or path without its quotes."""
-    if override.startswith("++"):  # of `with_any_part`
-        return override.removeprefix("++")
     name, _, value = override.partition("=")
     plain = name.lstrip("+")
     if plain != _TEXT and (plain not in _PATHS or not value.startswith("'") or "${" in value):
@@ -246,10 +248,6 @@ def unquoted(override: str) -> str:
     text = OverridesParser.create().parse_override(override).value()
     container: Any = OmegaConf.to_container(OmegaConf.create({"value": text}), resolve=True)
     return f"{name}={container['value']}"
-
-
-def _refuse(message: str) -> NoReturn:
-    raise UserError(f"{message}; --help shows what there is")
 
 
 def _quoted(setting: str, sweeping: bool) -> str:
@@ -273,9 +271,6 @@ def _quoted(setting: str, sweeping: bool) -> str:
         return f"{name}={','.join(one if one.strip().startswith(_QUOTES) else _in_quotes(one.strip()) for one in each)}"
     in_quotes = not override.is_sweep_override() and override.get_value_element_as_str().startswith(_QUOTES)
     return setting if in_quotes else f"{name}={_in_quotes(value)}"
-
-
-_QUOTES = ("'", '"')
 
 
 def _in_quotes(text: str) -> str:

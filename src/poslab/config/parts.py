@@ -12,9 +12,10 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from types import NoneType
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
-from poslab.config.fields import Limited, imported, in_words, kinds, typed
+from poslab.checked import Checked
+from poslab.config.checking import checked, imported
 from poslab.config.files import CONFIGS
 from poslab.config.nodes import TARGET, known_settings, options_of
 from poslab.errors import SettingError, UnknownSetting, UserError, as_typed, first_line, suggestion
@@ -25,7 +26,7 @@ Node = dict[str, Any]
 def checked_node(
     node: Any, option: str, kind: str = "", passed: Collection[str] = (), beside: Collection[str] = ()
 ) -> Node:
-    """Return a node in plain values; one of a dataclass that is `Limited` with all settings, typed and within limits.
+    """Return a node in plain values; one of a `Checked` dataclass with all settings, of their types and within limits.
 
     kind: full name of the class that its class must be derived from. passed: arguments that the caller adds. beside:
     settings of the group that are none of the class.
@@ -34,9 +35,11 @@ def checked_node(
     """
     where = f"{option}.{TARGET}"
     if not isinstance(node, Mapping):
-        group = option.replace(".", "/")
-        options = sorted(yaml.stem for yaml in CONFIGS.glob(f"{group}/*.yaml"))
-        chosen = f", or an option chosen as {group}=NAME; {suggestion(str(node), options)}" if options else ""
+        files = sorted(CONFIGS.glob(f"**/{option.replace('.', '/')}/*.yaml"))
+        chosen = ""
+        if files:
+            group = files[0].parent.relative_to(CONFIGS).as_posix()
+            chosen = f", or an option chosen as {group}=NAME; {suggestion(str(node), [file.stem for file in files])}"
         raise SettingError(option, node, f"must be a class as {TARGET} and its settings{chosen}")
     if not node.get(TARGET):
         given = ", ".join(f"{option}.{name}" for name in node)
@@ -48,8 +51,8 @@ def checked_node(
     if kind and not (isinstance(target, type) and issubclass(target, imported(kind, where))):
         raise SettingError(where, node[TARGET], f"must be a class derived from {kind}")
     settings = {str(name): value for name, value in node.items() if name != TARGET}
-    if isinstance(target, type) and issubclass(target, Limited):
-        return {TARGET: str(node[TARGET]), **asdict(typed(target, settings, option))}  # type: ignore[call-overload]
+    if isinstance(target, type) and issubclass(target, Checked):
+        return {TARGET: str(node[TARGET]), **asdict(checked(target, settings, option))}  # type: ignore[call-overload]
     known, takes_any = _parameters(target)
     for name, value in settings.items():
         if name in passed or name.startswith("_") or not (takes_any or name in known):
@@ -69,8 +72,11 @@ def _check_numbers(target: Callable[..., Any], settings: Mapping[str, Any], opti
     except Exception:  # whatever somebody's annotations are, which may be prose
         return
     for name, value in texts.items():
-        if name in hints and {*kinds(hints[name])} <= {bool, int, float, NoneType}:
-            raise SettingError(f"{option}.{name}", value, f"must be {in_words(hints[name])}")
+        hint = hints.get(name, str)
+        kinds = get_args(hint) or (hint,)
+        if all(kind in (bool, int, float, NoneType) for kind in kinds):
+            words = "true or false" if bool in kinds else "a number"
+            raise SettingError(f"{option}.{name}", value, f"must be {words}")
 
 
 def part(node: Mapping[str, Any], option: str) -> Callable[..., Any]:
@@ -133,16 +139,25 @@ def takes(node: Mapping[str, Any], name: str) -> bool:
     return name in _parameters(imported(str(node[TARGET]), TARGET))[0]
 
 
-def without_recipe(node: Node, group: str, typed_names: Collection[str]) -> Node:
-    """Return a node without settings of other classes of its group that nobody typed: those of a recipe, as of a task
-    for AdamW, where another optimizer is chosen."""
-    known, takes_any = _parameters(imported(str(node[TARGET]), f"{group}.{TARGET}"))
-    others = set() if takes_any else {*options_of(group)} - {*known}
-    return {name: value for name, value in node.items() if name in typed_names or name not in others}
+def of_its_class(node: Any, group: str, given: Mapping[str, str], common: Collection[str] = ()) -> Any:
+    """Return the node of a group without settings of other classes than its own.
+
+    Of a class that the command line names all others but those that it gives; of an option those that other options of
+    the group have and its class doesn't take, as a task's recipe for AdamW. given: settings as typed. common: what all
+    classes of the group have.
+    """
+    option = group.replace("/", ".")
+    if not isinstance(node, Mapping) or node.get(TARGET) in (None, "???"):
+        return node
+    typed = {name.removeprefix(f"{option}.").partition(".")[0] for name in given if name.startswith(f"{option}.")}
+    kept = {TARGET, *typed, *common}
+    if TARGET not in typed:
+        known, takes_any = _parameters(imported(str(node[TARGET]), f"{option}.{TARGET}"))
+        kept |= {*node} if takes_any else {*known, *node} - ({*options_of(group)} - {*known} - kept)
+    return {name: value for name, value in node.items() if name in kept}
 
 
 def _unknown(option: str, name: str, value: Any, known: Collection[str]) -> UnknownSetting:
     """Return the error of a setting that a part doesn't have, which may be one of another group."""
     elsewhere = [one for one in known_settings() if not one.startswith(f"{option}.")]
-    meant = suggestion(name, known, elsewhere, f"{option}.")
-    return UnknownSetting(f"{option}.{name}", value, f"unknown setting; {meant}")
+    return UnknownSetting(name, value, known, elsewhere, f"{option}.")

@@ -9,16 +9,28 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import tiktoken
+from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
+from poslab.checked import Checked, Limits
 from poslab.config.corpora import absolute, check_corpus, python_library, text_name
-from poslab.config.fields import MOST_REMEMBERED, MOST_THREADS, Limited, Role, setting
+from poslab.config.fields import (
+    Amount,
+    Count,
+    Positive,
+    PositiveAmount,
+    Remembered,
+    Role,
+    Seed,
+    Share,
+    Threads,
+    setting,
+)
 from poslab.config.files import BUNDLED_DATA
 from poslab.config.nodes import TARGET
-from poslab.config.parts import Node, with_parts
+from poslab.config.parts import module_node, with_parts
 from poslab.errors import SettingError, UserError, require_at_least, require_one_of
 from poslab.metric import LOSS, PERPLEXITY
 
@@ -26,21 +38,29 @@ if TYPE_CHECKING:
     from poslab.positions import ModelShape
 
 
-ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps", "tpu")
-PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64")
+Accelerator = Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu"]
+Precision = Literal["32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64"]
+Batches = Annotated[int, Limits(gt=0)] | PositiveAmount | None  # a number, or a share of an epoch
 
 # ${bundled:the-verdict.txt} in a yaml: a file of data/, wherever the command is started from.
 OmegaConf.register_new_resolver("bundled", lambda name: str(BUNDLED_DATA / name), replace=True)
 OmegaConf.register_new_resolver("python_library", python_library, replace=True)
+# Hydra takes any setting of these groups: their classes refuse what they don't have.
+_OPEN = (
+    "pos", "model", "data", "optim", "schedule", "trainer", "sample", "evaluation", "callbacks", "logger",
+)  # fmt: skip
+_STORE = ConfigStore.instance()
+_STORE.store("open", {group: OmegaConf.create({}, flags={"struct": False}) for group in _OPEN})
+_STORE.store("own", {TARGET: "???"}, group="pos")  # a class of the user's
 
 
 @dataclass
-class RetrievalConfig(Limited):
+class RetrievalConfig(Checked):
     """Layer that looks up earlier tokens of its document; see `poslab.model.memory.Retrieval`."""
 
-    layer: int = setting(least=0)
-    size: int = setting(8192, least=1, most=MOST_REMEMBERED)
-    k: int = setting(32, least=1)
+    layer: Count
+    size: Annotated[Remembered, Limits(ge=1)] = 8192
+    k: Positive = 32
     position_bias: bool = False
 
 
@@ -50,35 +70,35 @@ OF_BLOCK = (*MADE, "head_dim", "qk_norm", "num_kv_heads", "gate", "biases", "tie
 
 
 @dataclass
-class ModelConfig(Limited):
+class ModelConfig(Checked):
     """Decoder; see poslab.GPT."""
 
     context_length: int
     embed_dim: int
     num_layers: int
     num_heads: int
-    head_dim: int | None = setting(None, least=1)
-    norm: Node = setting({TARGET: "torch.nn.LayerNorm"})
-    mlp: Node = setting({TARGET: "poslab.model.mlp.GELU"})
-    qk_norm: str = setting("none", choices=("none", "rms", "key"))
-    num_kv_heads: int | None = setting(None, least=1)
-    gate: str = setting("none", choices=("none", "head", "element"))
+    head_dim: Positive | None = None
+    norm: Any = setting({TARGET: "torch.nn.LayerNorm"})  # nodes, of `config.parts`
+    mlp: Any = setting({TARGET: "poslab.model.mlp.GELU"})
+    qk_norm: Literal["none", "rms", "key"] = "none"
+    num_kv_heads: Positive | None = None
+    gate: Literal["none", "head", "element"] = "none"
     biases: bool = True
     tied: bool = True
-    window: int | None = setting(None, least=1)
-    dropout: float = setting(0.1, least=0, below=1)
-    init_std: float = setting(0.02, above=0)
+    window: Positive | None = None
+    dropout: Share = 0.1
+    init_std: PositiveAmount = 0.02
     attention_backend: str = setting("auto", role=Role.ROUNDING)
     compile: bool | None = setting(None, role=Role.ROUNDING)  # on CUDA
     # Told by the data, so no setting to be given: the longest text of a task, and whether it is read in segments.
-    longest_text: int | None = setting(None, least=1, given=False)
+    longest_text: Positive | None = setting(None, given=False)
     in_segments: bool = setting(False, given=False)
-    memory_length: int = setting(0, role=Role.SCHEME, least=0, most=MOST_REMEMBERED)
+    memory_length: Remembered = setting(0, role=Role.SCHEME)
     retrieval: RetrievalConfig | None = setting(None, role=Role.SCHEME)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         assert self.shape  # which checks the sizes
+        self.norm, self.mlp = module_node(self.norm, "norm"), module_node(self.mlp, "mlp")
         if self.num_heads % (self.num_kv_heads or 1):
             raise SettingError("num_kv_heads", self.num_kv_heads, f"must divide num_heads={self.num_heads}")
 
@@ -109,7 +129,7 @@ APART = "apart"  # of documents that share a window: none sees another
 
 
 @dataclass
-class DataConfig(Limited):
+class DataConfig(Checked):
     """Text and how it is cut; `stride` null means one context, `cache_dir` null the folder data/.cache. With
     encoding=characters the vocabulary is always the observed one."""
 
@@ -118,16 +138,16 @@ class DataConfig(Limited):
     column: str = "text"
     name: str | None = None
     split: str | None = None
-    dtype: str | None = setting(None, choices=("uint16", "uint32"))
+    dtype: Literal["uint16", "uint32"] | None = None
     document_separator: str | None = None
-    vocabulary: str = setting("full", choices=("full", "observed"))
-    validation_share: float = setting(0.1, above=0, below=1)
-    test_share: float = setting(0.0, least=0, below=1)
-    batch_size: int = setting(4, least=1)
-    stride: int | None = setting(None, least=1)
-    order: str = setting("shuffled", choices=("shuffled", "stream"))
-    documents: str = setting("joined", choices=("joined", APART))
-    num_workers: int = setting(0, role=Role.SPEED, least=0, most=os.cpu_count())
+    vocabulary: Literal["full", "observed"] = "full"
+    validation_share: Annotated[Share, Limits(gt=0)] = 0.1
+    test_share: Share = 0.0
+    batch_size: Positive = 4
+    stride: Positive | None = None
+    order: Literal["shuffled", "stream"] = "shuffled"
+    documents: Literal["joined", "apart"] = "joined"
+    num_workers: Annotated[Count, Limits(le=os.cpu_count() or 1)] = setting(0, role=Role.SPEED)
     cache_dir: str | None = setting(None, role=Role.SPEED)
     same_batch: bool = False
 
@@ -160,7 +180,6 @@ class DataConfig(Limited):
         raise UserError("--example: of a task, as in data=recall --example")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_encoding(self.encoding)
         if self.encoding == "characters":
             self.vocabulary = "observed"
@@ -177,41 +196,40 @@ class DataConfig(Limited):
 
 
 @dataclass
-class OptimConfig(Limited):
+class OptimConfig(Checked):
     """What poslab makes parameter groups of for every optimizer (`training.optimizer.parameter_groups`); its class and
     all other settings of the group are a node (`config.parts`)."""
 
-    learning_rate: float = setting(least=0)
-    weight_decay: float = setting(0.0, least=0)
-    position_learning_rate_factor: float = setting(1.0, role=Role.SCHEME, least=0)
+    learning_rate: Amount
+    weight_decay: Amount = 0.0
+    position_learning_rate_factor: Amount = setting(1.0, role=Role.SCHEME)
 
 
 @dataclass
-class TrainerConfig(Limited):
+class TrainerConfig(Checked):
     """Settings of pytorch_lightning.Trainer under their own names."""
 
-    accelerator: str = setting("auto", role=Role.ROUNDING, choices=ACCELERATORS)
+    accelerator: Accelerator = setting("auto", role=Role.ROUNDING)
     devices: Any = setting("auto", role=Role.SPEED)
-    num_nodes: int = setting(1, role=Role.SPEED, least=1)
+    num_nodes: Positive = setting(1, role=Role.SPEED)
     strategy: str = setting("auto", role=Role.SPEED)
-    precision: str = setting("32-true", choices=PRECISIONS)
-    max_epochs: int | None = setting(None, role=Role.LENGTH, least=1)
+    precision: Precision = "32-true"
+    max_epochs: Positive | None = setting(None, role=Role.LENGTH)
     max_steps: int = setting(-1, role=Role.LENGTH)
     max_time: str | None = setting(None, role=Role.LENGTH)
-    limit_train_batches: int | float | None = setting(None, above=0)
-    limit_val_batches: int | float | None = setting(None, least=0)
-    val_check_interval: int | float | None = setting(None, above=0)
-    check_val_every_n_epoch: int | None = setting(1, least=1)
-    accumulate_grad_batches: int = setting(1, least=1)
-    gradient_clip_val: float | None = setting(None, least=0)
-    log_every_n_steps: int = setting(5, role=Role.OUTPUT, least=1)
+    limit_train_batches: Batches = None
+    limit_val_batches: Count | Amount | None = None
+    val_check_interval: Batches = None
+    check_val_every_n_epoch: Positive | None = 1
+    accumulate_grad_batches: Positive = 1
+    gradient_clip_val: Amount | None = None
+    log_every_n_steps: Positive = setting(5, role=Role.OUTPUT)
     deterministic: bool | None = setting(None, role=Role.ROUNDING)
     benchmark: bool | None = setting(None, role=Role.ROUNDING)
     detect_anomaly: bool = setting(False, role=Role.OUTPUT)
     profiler: str | None = setting(None, role=Role.OUTPUT)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for option in ("limit_train_batches", "limit_val_batches", "val_check_interval"):
             value = getattr(self, option)
             if isinstance(value, float) and value > 1:  # of which Lightning takes some as numbers
@@ -225,46 +243,45 @@ class TrainerConfig(Limited):
 
 
 @dataclass
-class SampleConfig(Limited):
+class SampleConfig(Checked):
     """Sampled text at every validation, `prompt` null means how the validation text begins; pictures, at validations
     whose step doubles ("doubling"), or of the last weights alone ("last")."""
 
     prompt: str | None = setting(None, role=Role.OUTPUT)
-    new_tokens: int = setting(32, role=Role.OUTPUT, least=0)
-    temperature: float = setting(0.8, role=Role.OUTPUT, least=0)
-    top_k: int | None = setting(40, role=Role.OUTPUT, least=1)
-    pictures: str = setting("doubling", role=Role.OUTPUT, choices=("doubling", "last"))
+    new_tokens: Count = setting(32, role=Role.OUTPUT)
+    temperature: Amount = setting(0.8, role=Role.OUTPUT)
+    top_k: Positive | None = setting(40, role=Role.OUTPUT)
+    pictures: Literal["doubling", "last"] = setting("doubling", role=Role.OUTPUT)
 
 
 @dataclass
-class EvaluationConfig(Limited):
+class EvaluationConfig(Checked):
     """Evaluation of the best weights once a run is over: losses at these lengths; none, nothing. probes: whether every
     validation measures heads and hidden states, too."""
 
-    lengths: list[int] = setting([], role=Role.OUTPUT, least=1)
-    stride: int | None = setting(None, role=Role.OUTPUT, least=1)
-    last: int | None = setting(None, role=Role.OUTPUT, least=1)
+    lengths: list[Positive] = setting([], role=Role.OUTPUT)
+    stride: Positive | None = setting(None, role=Role.OUTPUT)
+    last: Positive | None = setting(None, role=Role.OUTPUT)
     probes: bool = setting(False, role=Role.OUTPUT)
 
 
 @dataclass
-class Settings(Limited):
+class Settings(Checked):
     """Settings at the top level of configs/train.yaml, beside the groups."""
 
-    seed: int = setting(1, role=Role.SEED, least=0, below=2**32)
+    seed: Seed = setting(1, role=Role.SEED)
     run_dir: str | None = setting(None, role=Role.COMMAND)
     resume: str | None = setting(None, role=Role.COMMAND)
     init_from: str | None = setting(None, role=Role.LOCATION)
     monitor: str = LOSS
-    early_stopping_patience: int | None = setting(None, least=1)
-    target_loss: float | None = setting(None, role=Role.LENGTH, least=0)
-    checkpoint_every_n_steps: int | None = setting(100, role=Role.SPEED, least=1)
+    early_stopping_patience: Positive | None = None
+    target_loss: Amount | None = setting(None, role=Role.LENGTH)
+    checkpoint_every_n_steps: Positive | None = setting(100, role=Role.SPEED)
     keep_last: bool = setting(True, role=Role.SPEED)
-    threads: int | None = setting(None, role=Role.SPEED, least=1, most=MOST_THREADS)
+    threads: Threads | None = setting(None, role=Role.SPEED)
     allow_code: bool = setting(False, role=Role.COMMAND)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.run_dir == "":
             raise SettingError("run_dir", "", "must name a folder; null makes one in runs")
         if self.init_from is not None:  # a run may be resumed in another folder, and a sweep's job start there
@@ -273,4 +290,6 @@ class Settings(Limited):
 
 def check_encoding(encoding: str) -> None:
     """Raise SettingError, naming the nearest, for an encoding that neither poslab nor tiktoken knows."""
+    import tiktoken  # which the help of a command doesn't need
+
     require_one_of([*tiktoken.list_encoding_names(), "characters", "bytes"], encoding=encoding)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, get_type_hints
 
-from poslab.config.fields import full_name, imported, typed
+from poslab.config.checking import checked, full_name, imported
 from poslab.config.nodes import TARGET, known_settings, merged, schemes
+from poslab.config.schema import DataConfig
 from poslab.errors import SettingError, suggestion
 from poslab.positions import PositionScheme
 from poslab.positions.layers import Entry
@@ -26,11 +27,12 @@ def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
         raise SettingError(option, node, "must be a scheme: the name of one, or a class as _target_ and its settings")
     settings = {TARGET: node} if isinstance(node, str) else dict(node)
     target = str(settings.pop(TARGET, ""))
-    named_by = f"{option}.{TARGET}" if "." in target else option
-    if isinstance(node, str) and "." in target:  # as `targets` finds classes by this key, to be trusted or not
-        raise SettingError(option, node, f"names a class: give it as {named_by}={node}")
-    if not target:
-        raise SettingError(f"{option}.{TARGET}", "", "must be given (the class of a scheme, or the name of one)")
+    of_class = f"{option}.{TARGET}".lstrip(".")
+    named_by = of_class if "." in target else option
+    if isinstance(node, str) and "." in target:  # `config.trust` looks for classes by that key
+        raise SettingError(option, node, f"names a class, which is given as {TARGET}")
+    if target in ("", "???"):
+        raise SettingError(of_class, "", "must be given (the class of a scheme, or the name of one)")
     if "." not in target:
         known = schemes()
         if target not in known:
@@ -41,15 +43,39 @@ def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
     if not (isinstance(scheme, type) and issubclass(scheme, PositionScheme) and scheme is not PositionScheme):
         raise SettingError(named_by, target, "must be a class derived from poslab.positions.PositionScheme")
     require_frozen(scheme, named_by, target)
-    return typed(scheme, settings, option, {PositionScheme: parse_scheme, Entry: _parse_entry})
+    settings = {name: _as_list(value, f"{option}.{name}") for name, value in settings.items()}
+    try:
+        hints = get_type_hints(scheme)
+    except NameError:  # of which `checked` tells
+        hints = {}
+    of_entries = [name for name, hint in hints.items() if hint == tuple[Entry, ...]]
+    for name in of_entries:
+        if isinstance(settings.get(name), list | tuple):
+            places = enumerate(settings[name])
+            settings[name] = [_with_its_scheme_apart(item, f"{option}.{name}.{place}") for place, item in places]
+    return checked(scheme, settings, option, context=lambda inner: parse_scheme(inner, ""))
 
 
-def _parse_entry(node: Any, option: str) -> Entry:
-    """Return the entry that a node describes: that of its scheme, with the entry's own settings beside."""
-    settings = dict(node) if isinstance(node, dict) else {}
-    own = {"window": settings.pop("window")} if "window" in settings else {}
-    scheme = parse_scheme(settings if isinstance(node, dict) else node, option)
-    return typed(Entry, own | {"of": scheme}, option, {PositionScheme: lambda scheme, option: scheme})
+def _as_list(value: Any, option: str) -> Any:
+    """Return a mapping from the places of a list, {"0": ..., "1": ...}, as that list, any other value as it is."""
+    if not isinstance(value, dict) or not value or not all(str(place).isdecimal() for place in value):
+        return value
+    places = {int(place): item for place, item in value.items()}
+    for place in places:
+        if place >= len(places):
+            problem = "is no place of the list: they are numbers from 0 on"
+            raise SettingError(f"{option}.{place}", places[place], problem)
+    return [places[place] for place in sorted(places)]
+
+
+def _with_its_scheme_apart(entry: Any, option: str) -> Any:
+    """{_target_: rope, base: 500, window: 64} -> {of: {_target_: rope, base: 500}, window: 64}."""
+    if not isinstance(entry, dict):
+        return entry if isinstance(entry, Entry) else {"of": entry}
+    window = {name: value for name, value in entry.items() if name == "window"}
+    if isinstance(window.get("window"), bool | float):  # pydantic converts these, as `checked` does nowhere
+        raise SettingError(f"{option}.window", window["window"], "must be a whole number or null")
+    return {"of": {name: value for name, value in entry.items() if name != "window"}, **window}
 
 
 def node_of(scheme: PositionScheme) -> dict[str, Any]:
@@ -82,8 +108,11 @@ def _settings_of(scheme: PositionScheme) -> dict[str, Any]:
     return {field.name: getattr(scheme, field.name) for field in fields}
 
 
-def parse_task(node: Mapping[str, Any]) -> Task:
-    """Return the task that a `data` node describes. Raises SettingError for another class, or settings it refuses."""
+def parse_task(node: Mapping[str, Any], typed: Collection[str] = ()) -> Task:
+    """Return the task that a `data` node describes. Raises SettingError for another class, or settings it refuses.
+
+    typed: the settings of the command line, by their names there.
+    """
     settings = dict(node)
     target = str(settings.pop(TARGET))
     option = f"data.{TARGET}"
@@ -94,4 +123,8 @@ def parse_task(node: Mapping[str, Any]) -> Task:
     if parameters is None or not parameters.frozen:
         problem = "must be derived from poslab.tasks.Task, with @dataclass(frozen=True, kw_only=True)"
         raise SettingError(option, target, problem)
-    return typed(task, settings, "data", elsewhere=known_settings)
+    of_text, own = ({field.name for field in dataclasses.fields(schema)} for schema in (DataConfig, task))
+    for name, value in settings.items():
+        if name in of_text - own and f"data.{name}" in typed:
+            raise SettingError(f"data.{name}", value, "a text has this setting, a task doesn't")
+    return checked(task, settings, "data", known_settings)

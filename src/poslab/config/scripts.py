@@ -3,12 +3,23 @@
 import os
 import shlex
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import yaml
 
+from poslab.checked import Checked, Limits
 from poslab.config.command_line import SCHEME
-from poslab.config.fields import MOST_REMEMBERED, MOST_THREADS, MOST_TOKENS, Limited, setting
+from poslab.config.fields import (
+    MOST_TOKENS,
+    Amount,
+    Count,
+    Positive,
+    PositiveAmount,
+    Remembered,
+    Seed,
+    Threads,
+    setting,
+)
 from poslab.config.nodes import TARGET, schemes
 from poslab.errors import SettingError
 
@@ -16,18 +27,17 @@ _CKPT = "a checkpoint, or a run folder: its best weights; last: the newest run i
 _POS = "pos=SCHEME, pos.NAME=VALUE, as for train: another scheme, or setting, that takes the tables as trained"
 _DEVICE = "auto, cpu or cuda"
 _THREADS = "processors to compute on; null: all"
-_DEVICES = ("auto", "cpu", "cuda")
 
 
 @dataclass
-class ModelChanges(Limited):
+class ModelChanges(Checked):
     """Settings of a trained model that an evaluation may change."""
 
-    memory_length: list[int] | None = setting(None, least=0, most=MOST_REMEMBERED)
+    memory_length: list[Remembered] | None = None
 
 
 @dataclass
-class EvaluateConfig(Limited):
+class EvaluateConfig(Checked):
     """Evaluate a trained model at several lengths, also beyond the one that it was trained to.
 
     Examples
@@ -39,16 +49,15 @@ class EvaluateConfig(Limited):
     """
 
     ckpt: str = setting(bare=True, help=_CKPT)
-    lengths: list[int] | None = setting(
-        None, least=1, help="of windows, such as [64,128,256]; null: a quarter of the training length to four times it"
+    lengths: list[Positive] | None = setting(
+        None, help="of windows, such as [64,128,256]; null: a quarter of the training length to four times it"
     )
-    stride: int | None = setting(None, least=1, help="of sliding windows; null: half of each length")
-    last: int | None = setting(
-        None, least=1, help="tokens at the end of a window that count in its last loss; null: half the training length"
+    stride: Positive | None = setting(None, help="of sliding windows; null: half of each length")
+    last: Positive | None = setting(
+        None, help="tokens at the end of a window that count in its last loss; null: half the training length"
     )
-    tokens: int | None = setting(
+    tokens: Positive | None = setting(
         MOST_TOKENS,
-        least=1,
         help="of a longer text about so many count at each length, in stretches spread evenly over it; null: all",
     )
     data_path: str | None = setting(
@@ -61,13 +70,13 @@ class EvaluateConfig(Limited):
         help="model.memory_length=0,64: tokens remembered before each window, one or several; by default, of a model "
         "that remembers, none, its own, and once and four times the training length",
     )
-    device: str = setting("auto", choices=_DEVICES, help=_DEVICE)
-    threads: int | None = setting(None, least=1, most=MOST_THREADS, help=_THREADS)
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", help=_DEVICE)
+    threads: Threads | None = setting(None, help=_THREADS)
     allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
 
 
 @dataclass
-class CompareConfig(Limited):
+class CompareConfig(Checked):
     """Compare runs: a page that says which scheme is better, by how much and how sure, and shows what was learned.
 
     Examples
@@ -87,8 +96,8 @@ class CompareConfig(Limited):
         "columns name, seed and value, and data, metric, length, status, better and unit if there; any other is a "
         "setting, and the first row has the baseline",
     )
-    better: str | None = setting(
-        None, choices=("lower", "higher"), help="of a table's figures, where it has no column of that name"
+    better: Literal["lower", "higher"] | None = setting(
+        None, help="of a table's figures, where it has no column of that name"
     )
     claims: str | None = setting(
         None,
@@ -99,30 +108,27 @@ class CompareConfig(Limited):
         help="what the others are compared with, as reports name it, or a scheme and some of its settings; null: the "
         "scheme that train has by default, else one that knows nothing of position, else the first by name",
     )
-    pairs: str = setting(
-        "baseline", choices=("baseline", "all"), help="baseline: test each with the baseline; all: test all pairs"
+    pairs: Literal["baseline", "all"] = setting(
+        "baseline", help="baseline: test each with the baseline; all: test all pairs"
     )
     metric: str | None = setting(
         None, help="what runs are compared by; null: the loss of texts, how many examples of a task are right (exact)"
     )
-    length: int | None = setting(
-        None, least=1, help="the length at which a task is compared; null: the first tested beyond those of training"
+    length: Positive | None = setting(
+        None, help="the length at which a task is compared; null: the first tested beyond those of training"
     )
-    validation: str = setting(
+    validation: Literal["last", "best"] = setting(
         "last",
-        choices=("last", "best"),
         help="whose loss is compared where no part of a text was held out: last, that of the end of training; or best, "
         "the lowest, which is too good by having been chosen",
     )
-    effect: float | None = setting(
+    effect: PositiveAmount | None = setting(
         None,
-        above=0,
         help="what matters: where no difference can be shown, whether schemes are equal within it, or how many seeds "
         "would show it; null: 0.02 nats, or 0.1 of the examples",
     )
-    looks: int = setting(
+    looks: Positive = setting(
         1,
-        least=1,
         help="how often you will compare, adding seeds in between; each look costs power, unplanned ones too",
     )
     measure: bool = setting(True, help="false: load no model, to measure losses by length or to draw")
@@ -133,12 +139,12 @@ class CompareConfig(Limited):
         None, help='folder of the report; null: "report" in the folder of the runs, or NAME-report beside NAME.csv'
     )
     allow_differences: bool = setting(False, help="compare runs that differ in more than the scheme")
-    threads: int | None = setting(None, least=1, most=MOST_THREADS, help=_THREADS)
+    threads: Threads | None = setting(None, help=_THREADS)
     allow_code: bool = setting(False, help="import schemes from outside poslab that checkpoints name")
 
 
 @dataclass
-class ExplainConfig(Limited):
+class ExplainConfig(Checked):
     """Explain how position works in a model: a page that opens without a network, on a phone, too.
 
     Examples
@@ -153,11 +159,10 @@ class ExplainConfig(Limited):
         None, text=True, help="text that the model is probed with; null: the beginning of the validation text"
     )
     out: str | None = setting(None, help='the page; null: "explanation.html" in the (first) run, or here without one')
-    threads: int | None = setting(None, least=1, most=MOST_THREADS, help=_THREADS)
+    threads: Threads | None = setting(None, help=_THREADS)
     allow_code: bool = setting(False, help="import a scheme or task from outside poslab that the checkpoint names")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         scheme = next((name for name in self.ckpt if name in schemes() and not os.path.exists(name)), None)
         if scheme is not None:
             raise SettingError("ckpt", scheme, f"no such run; pos={scheme} explains the scheme at its initialisation")
@@ -169,7 +174,7 @@ class ExplainConfig(Limited):
 
 
 @dataclass
-class GenerateConfig(Limited):
+class GenerateConfig(Checked):
     """Continue a prompt with a trained model. The text goes to stdout as it comes, everything else to stderr.
 
     Examples
@@ -182,30 +187,28 @@ class GenerateConfig(Limited):
     prompt: list[str] = setting(
         [], text=True, help="must be given; taken as it is typed; given several times, all are continued in one batch"
     )
-    max_new_tokens: int = setting(200, least=0)
-    temperature: float = setting(0.8, least=0, help="0: always the likeliest token")
-    top_k: int | None = setting(40, least=1, help="only so many of the likeliest tokens; null: all")
-    top_p: float | None = setting(
-        None, above=0, most=1, help="of those, only the likeliest that together have this probability"
+    max_new_tokens: Count = 200
+    temperature: Amount = setting(0.8, help="0: always the likeliest token")
+    top_k: Positive | None = setting(40, help="only so many of the likeliest tokens; null: all")
+    top_p: Annotated[float, Limits(gt=0, le=1)] | None = setting(
+        None, help="of those, only the likeliest that together have this probability"
     )
-    seed: int = setting(1, least=0, below=2**32)
-    samples: int = setting(1, least=1, most=1000, help="texts per prompt")
+    seed: Seed = 1
+    samples: Annotated[int, Limits(ge=1, le=1000)] = setting(1, help="texts per prompt")
     stop: bool = setting(True, help="a text ends at <|endoftext|>; in a prompt, <|endoftext|> is text like any other")
-    window: int | None = setting(
+    window: Positive | None = setting(
         None,
-        least=1,
         help="tokens that each token sees at most; null: the model's context_length, with memory a segment and memory",
     )
     strict: bool = setting(
         False, help="where the positions of the model's scheme end: refuse, rather than compute every token anew"
     )
     pos: SCHEME = setting({}, help=_POS)
-    device: str = setting("auto", choices=_DEVICES, help=_DEVICE)
-    threads: int | None = setting(None, least=1, most=MOST_THREADS, help=_THREADS)
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", help=_DEVICE)
+    threads: Threads | None = setting(None, help=_THREADS)
     allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not self.prompt and self.ckpt != "last" and not os.path.exists(os.path.expanduser(self.ckpt)):
             prompt = shlex.quote(self.ckpt)
             raise SettingError("ckpt", self.ckpt, f"no such run; ckpt=last prompt={prompt} continues it as a prompt")
@@ -214,7 +217,7 @@ class GenerateConfig(Limited):
 
 
 @dataclass
-class ExportConfig(Limited):
+class ExportConfig(Checked):
     """Write a trained model as a folder that the transformers library loads.
 
     Examples
@@ -227,7 +230,7 @@ class ExportConfig(Limited):
 
 
 @dataclass
-class CheckConfig(Limited):
+class CheckConfig(Checked):
     """Test a position scheme or a part of the block of your own: a line for each check.
 
     The checks are the parts of the contract that every scheme keeps. The exit code is 1 if one fails.
@@ -244,7 +247,6 @@ class CheckConfig(Limited):
     strict: bool = setting(False, help="exit code 1 also where a part could not be tried")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if TARGET not in self.pos:
             raise SettingError("pos", "", "must be given first: a scheme by its name, or a class as in my_file.Scheme")
         file = self.pos[TARGET].removesuffix(".py")

@@ -10,10 +10,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from poslab.config.fields import Role, typed
+from poslab.config.checking import checked
+from poslab.config.fields import Role
 from poslab.config.groups import GROUPS, SLOTS, role_of
-from poslab.config.nodes import TARGET, chosen, given_of, known_settings, shown, targets, training_of_scheme
-from poslab.config.parts import Node, checked_node, module_node, without_recipe
+from poslab.config.nodes import TARGET, given_of, given_settings, known_settings, shown, targets, training_of_scheme
+from poslab.config.parts import Node, checked_node, of_its_class
 from poslab.config.schema import (
     MADE,
     DataConfig,
@@ -132,38 +133,47 @@ def parse(
 
     Raises SettingError for the first setting that is unknown, of the wrong type or impossible.
     """
-    plain = dict(resolved(config) if isinstance(config, DictConfig) else config)
+    plain = resolved(config) if isinstance(config, DictConfig) else dict(config)
     plain["trainer"] = with_typed_limits(plain.get("trainer", {}), overrides or ())
+    given = given_settings(overrides or ())
+    for group in SLOTS:
+        if not isinstance(plain.get(group), Mapping | None):
+            problem = f"must be an option of configs/{group}, or {group}._target_=my_file.Mine"
+            raise SettingError(group, plain[group], problem)
+    optim, schedule = (of_its_class(plain.get(group) or {}, group, given, _COMMON) for group in ("optim", "schedule"))
+    made = {name: of_its_class(plain["model"].get(name), f"model/{name}", given) for name in MADE}
+    common = {name: optim[name] for name in _COMMON if name in optim}
+    groups = plain | {"model": plain["model"] | made, "optim": common}
     parsed: dict[str, Any] = {}
-    slots = {name: _slot(plain.get(name), name, overrides or ()) for name in SLOTS}
-    common, optimizer = _optimizer(slots["optim"], overrides or ())
     for name, schema in GROUPS.items():
-        node = common if name == "optim" else plain.get(name, {})
-        if name == "model":
-            node = node | {of: chosen(node[of], given_of(overrides or (), f"model.{of}")) for of in MADE if of in node}
+        node = groups.get(name, {})
         of_task = isinstance(node, Mapping) and TARGET in node
-        parsed[name] = parse_task(node) if of_task else typed(schema, node, name, {Node: module_node}, known_settings)
+        parsed[name] = parse_task(node, given) if of_task else checked(schema, node, name, known_settings)
     model, data = parsed["model"], parsed["data"]
     if data.longest_text is not None:
         model.longest_text = min(data.longest_text, model.context_length)
     model.in_segments = data.in_segments
-    if parsed["trainer"].precision == "16-true":
-        _hold_in_half(optimizer, given_of(overrides or (), "optim"))
-    scheme = parse_scheme(chosen(plain["pos"], given_of(overrides or ())))
+    scheme = parse_scheme(plain["pos"])
     if not scheme.overrides("tables"):  # it learns nothing that could move faster: with any factor the same run
         parsed["optim"].position_learning_rate_factor = 1.0
     rest = {key: value for key, value in plain.items() if key not in {*GROUPS, *SLOTS, "pos"}}
-    parsed["settings"] = typed(Settings, rest, "")
+    parsed["settings"] = checked(Settings, rest, "")
+    # What an optimizer has beside what all have, and other parts of a run.
+    optimizer = {name: value for name, value in optim.items() if name not in _COMMON}
+    optimizer = checked_node(optimizer, "optim", "torch.optim.Optimizer", passed=("params", "lr"), beside=_COMMON)
+    if parsed["trainer"].precision == "16-true":
+        _hold_in_half(optimizer, "optim.eps" in given)
     # From outside any callable will do, but a run folder could name any of poslab's.
-    ours = str(slots["schedule"].get(TARGET)).startswith(("poslab.", "torch.", "pytorch_lightning."))
-    kind = "poslab.training.schedules.Schedule" if ours else ""
-    parsed["optimizer"], parsed["schedule"] = optimizer, checked_node(slots["schedule"], "schedule", kind)
+    ours = str(schedule.get(TARGET)).startswith(("poslab.", "torch.", "pytorch_lightning."))
+    kind_of_ours = "poslab.training.schedules.Schedule" if ours else ""
+    parsed["optimizer"], parsed["schedule"] = optimizer, checked_node(schedule, "schedule", kind_of_ours)
     for name, kind in (("callbacks", "pytorch_lightning.Callback"), ("logger", "pytorch_lightning.loggers.Logger")):
-        parsed[name] = {key: checked_node(node, f"{name}.{key}", kind) for key, node in slots[name].items()}
+        nodes = (plain.get(name) or {}).items()
+        parsed[name] = {key: checked_node(node, f"{name}.{key}", kind) for key, node in nodes}
     name = pos_name or type(scheme).__name__.lower()
-    checked = TrainConfig(scheme, name, overrides=overrides, **parsed)
-    _check_together(checked)
-    return checked
+    config_of_run = TrainConfig(scheme, name, overrides=overrides, **parsed)
+    _check_together(config_of_run)
+    return config_of_run
 
 
 _NO_LIMITS = {"max_epochs": None, "max_steps": -1, "max_time": None}
@@ -180,34 +190,15 @@ def with_typed_limits(trainer: Any, overrides: Sequence[str]) -> Any:
 
 
 _COMMON = [field.name for field in dataclasses.fields(OptimConfig)]
-
-
-def _slot(node: Any, group: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the node of a group of SLOTS, or its nodes by name, with the classes that the command line chooses."""
-    if not isinstance(node, Mapping | None):
-        raise SettingError(group, node, f"must be an option of configs/{group}, or {group}._target_=my_file.Mine")
-    return chosen(dict(node or {}), given_of(overrides, group), _COMMON if group == "optim" else ())
-
-
-def _optimizer(node: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], Node]:
-    """Return (what all optimizers have, the checked node of this one). Raises SettingError."""
-    common = {name: node[name] for name in _COMMON if name in node}
-    own = {name: value for name, value in node.items() if name not in common}
-    given = given_of(overrides, "optim")
-    if own.get(TARGET):
-        own = without_recipe(own, "optim", given)
-    return common, checked_node(own, "optim", "torch.optim.Optimizer", passed=("params", "lr"), beside=_COMMON)
-
-
 _LEAST_IN_HALF = 1e-5
 
 
-def _hold_in_half(optimizer: Node, given: Mapping[str, str]) -> None:
+def _hold_in_half(optimizer: Node, typed: bool) -> None:
     """Raise `eps` of an optimizer to what trains in float16, where the square of a gradient below 2.4e-4 is 0, so that
     a step divides by `eps` alone. Raises SettingError if a smaller one was typed."""
     eps = optimizer.get("eps")
     if isinstance(eps, float) and eps < _LEAST_IN_HALF:
-        if "eps" in given:
+        if typed:
             raise SettingError("optim.eps", eps, f"must be at least {_LEAST_IN_HALF:g} with trainer.precision=16-true")
         optimizer["eps"] = 1e-4
 

@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from poslab.checked import CONFIG, by_context, with_numbers_as_they_are
 from poslab.errors import SettingError, require_at_least
 from poslab.positions.names import check_names, require_frozen
 from poslab.positions.pictures import Curves, Explanation, Matrix, OnText, Picture, Strip
@@ -154,6 +155,13 @@ class PositionScheme:
     # Other settings than the defaults, for the tests of the contract.
     variants: ClassVar[tuple[dict[str, Any], ...]] = ()
     _further: ClassVar[frozenset[str]] = frozenset()  # hooks that take their argument of `FURTHER`
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = CONFIG
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Check a scheme by its fields; where any scheme may stand, the context of the check makes one of a node."""
+        return by_context(cls) if source is PositionScheme else with_numbers_as_they_are(handler(source))
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)

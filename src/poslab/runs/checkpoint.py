@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 
-from poslab.config.fields import typed
+from poslab.config.checking import checked
 from poslab.config.files import EXPORTED, missing
 from poslab.config.nodes import TARGET, shown, with_settings
-from poslab.config.parts import Node, module_node
 from poslab.config.schema import ModelConfig
 from poslab.config.schemes import node_of, parse_scheme
 from poslab.config.trust import require_trusted
@@ -204,7 +203,7 @@ def vocabulary_of(about: dict[str, Any]) -> AnyVocabulary:
 def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], content: dict[str, Any]) -> GPT:
     """Load weights into the model described. Raises ValueError if they are not those of that model."""
     without_training = {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
-    sizes = typed(ModelConfig, settings | without_training, "model", {Node: module_node})
+    sizes = checked(ModelConfig, settings | without_training, "model")
     if sizes.num_layers > len(content["state_dict"]):  # before so many are made, which could take any time
         raise ValueError("its weights don't fit the model that it describes")
     model = decoder_of(scheme, vocab_size=vocab_size, **sizes.arguments)

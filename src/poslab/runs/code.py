@@ -14,8 +14,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from poslab.config import fields
-from poslab.config.fields import Role, full_name
+from poslab.config import checking
+from poslab.config.checking import full_name
+from poslab.config.fields import Role
 from poslab.config.groups import SLOTS
 from poslab.config.nodes import TARGET, targets
 from poslab.config.schemes import classes
@@ -62,13 +63,13 @@ def foreign_parts(parts: Mapping[str, Any]) -> list[str]:
 
 def parts_fingerprint(parts: Mapping[str, Any]) -> str | None:
     """Return 16 hex digits for the source of `foreign_parts`; None if there are none."""
-    return scheme_fingerprint(*(fields.imported(target, TARGET) for target in foreign_parts(parts)))
+    return scheme_fingerprint(*(checking.imported(target, TARGET) for target in foreign_parts(parts)))
 
 
 def model_fingerprint(model: Mapping[str, Any]) -> str | None:
     """Return 16 hex digits for the source of a model's parts from outside, as its norm or MLP; None if there are
     none."""
-    return scheme_fingerprint(*(fields.imported(target, TARGET) for target in outside(model)))
+    return scheme_fingerprint(*(checking.imported(target, TARGET) for target in outside(model)))
 
 
 @cache

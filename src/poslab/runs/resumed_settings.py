@@ -15,7 +15,7 @@ from poslab.config.corpora import is_remote
 from poslab.config.fields import MAY_CHANGE, Role
 from poslab.config.files import missing
 from poslab.config.groups import flat, names, role_of
-from poslab.config.nodes import TARGET, chosen, given_of, given_settings, part_of, targets, with_settings
+from poslab.config.nodes import TARGET, given_of, given_settings, targets, with_settings
 from poslab.config.schemes import node_of, parse_scheme
 from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, parse, resolved, with_typed_limits
 from poslab.config.trust import refuse_links, require_trusted
@@ -102,13 +102,9 @@ def _read_settings(
 
 def _named(typed: dict[str, Any], overrides: Sequence[str]) -> list[Any]:
     """Return the classes that the overrides name, by an option of a group or by themselves."""
-    settings = typed | {"pos": chosen(typed["pos"], given_of(overrides))}
-    named: list[Any] = []
-    for name in given_settings(overrides):
-        group, _, last = name.replace("/", ".").rpartition(".")
-        value = part_of(copy.deepcopy(settings), group).get(last)
-        named += [value] if last == TARGET else targets(value) if isinstance(value, dict) else []
-    return named
+    values = {name: _at(typed, name.replace("/", ".")) for name in given_settings(overrides)}
+    by_itself = [value for name, value in values.items() if name.endswith(TARGET)]
+    return [*by_itself, *(target for target in targets(values) if target is not None)]
 
 
 def _merge(own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -116,22 +112,40 @@ def _merge(own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str])
 
     Raises SettingError for an override that stands for several settings, or for the run's folder.
     """
-    merged, given = copy.deepcopy(own), given_of(overrides)
-    lengths = {name: value for name, value in flat(own).items() if role_of(name) is Role.LENGTH}
-    for key, _, text in (override.lstrip("+~").partition("=") for override in overrides):
-        if key in ("experiment", "debug"):
-            raise SettingError(key, text, "can't be given with resume, a run keeps its settings; give single ones")
-        if key == "run_dir":
-            raise SettingError(key, typed[key], "can't be given with resume, which names the run's folder")
-        if key == "pos":
-            merged["pos"] = chosen(typed["pos"], given)
-        elif key != "resume" and not key.startswith("pos."):
-            group, _, name = key.rpartition(".")  # one setting, or a whole group
-            part_of(merged, group)[name] = copy.deepcopy(part_of(typed, group).get(name))
-            for length in lengths.keys() - given_settings(overrides).keys():
-                if length.startswith(f"{key}."):  # because an option of a group doesn't change the run's length
-                    part_of(merged, key)[length.rpartition(".")[2]] = lengths[length]
+    merged, given = copy.deepcopy(own), given_settings(overrides)
+    for name in ("experiment", "debug", "run_dir"):
+        if name in given:
+            problem = "names the run's folder" if name == "run_dir" else "keeps a run's settings; give single ones"
+            raise SettingError(name, given[name], f"can't be given with resume, which {problem}")
+    for name in given:
+        if name == "resume" or name.partition(".")[0] == "pos":
+            continue
+        option = name.replace("/", ".")
+        _set(merged, option, _at(typed, option))
+        for length, value in flat(own).items():  # an option of a group doesn't change the run's length
+            if length.startswith(f"{option}.") and role_of(length) is Role.LENGTH and length not in given:
+                _set(merged, length, value)
     merged["trainer"] = with_typed_limits(merged["trainer"], overrides)
-    if given:
-        merged["pos"] = node_of(parse_scheme(with_settings(merged["pos"], given)))
+    if of_scheme := given_of(overrides):
+        merged["pos"] = with_settings(typed["pos"] if "pos" in given else own["pos"], of_scheme)
+    elif "pos" in given:
+        merged["pos"] = typed["pos"]
+    if "pos" in given or of_scheme:
+        merged["pos"] = node_of(parse_scheme(merged["pos"]))
     return merged
+
+
+def _at(settings: Any, name: str) -> Any:
+    """Return the value of a setting, or a whole group, by its name; None where there is none."""
+    for part in name.split("."):
+        settings = settings.get(part) if isinstance(settings, dict) else None
+    return copy.deepcopy(settings)
+
+
+def _set(settings: dict[str, Any], name: str, value: Any) -> None:
+    *way, last = name.split(".")
+    for part in way:
+        if not isinstance(settings.get(part), dict):
+            settings[part] = {}
+        settings = settings[part]
+    settings[last] = value

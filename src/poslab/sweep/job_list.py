@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from poslab.config.corpora import fingerprint
 from poslab.config.fields import NOT_IDENTITY
-from poslab.config.files import safe_name
+from poslab.config.files import CONFIGS, safe_name
 from poslab.config.nodes import TARGET, given_settings
-from poslab.config.overrides import explain, naming_experiment, scheme_name, unquoted, with_any_part
+from poslab.config.overrides import explain, naming_experiment, scheme_name, unquoted, with_names_of_schemes
 from poslab.config.train import TrainConfig, parse
 from poslab.errors import SettingError, UnknownSetting, UserError
 from poslab.runs.code import fingerprints, parts_fingerprint, task_sha256
@@ -83,7 +83,7 @@ def job_folder(config: TrainConfig, folder: Path, label: Sequence[str] = ()) -> 
 
 def list_jobs(combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader) -> list[Job]:
     """Return a job for each combination of overrides, without those that repeat another."""
-    combinations = [with_any_part(overrides) for overrides in combinations]
+    combinations = [with_names_of_schemes(overrides) for overrides in combinations]
     given = [given_settings(map(unquoted, overrides)) for overrides in combinations]
     # All names have the scheme and the seed, so these are no part of the label.
     keys = dict.fromkeys(key for one in given for key in one if key not in ("pos", "seed"))
@@ -156,7 +156,7 @@ class _Composer:
         try:
             parsed = parse(composed, pos_name, overrides)
         except SettingError as error:
-            raise naming_experiment(error, overrides, partial(self._loader.load_sweep_config, self._config)) from None
+            raise naming_experiment(error, overrides, [CONFIGS]) from None
         if not re.search(r"\$\{[^}]*seed", OmegaConf.to_yaml(composed)):  # nothing else may depend on the seed
             self._composed[others] = parsed
         return parsed

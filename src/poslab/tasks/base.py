@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from poslab.checked import CONFIG, with_numbers_as_they_are
 from poslab.errors import SettingError, require_at_least
 from poslab.metric import IGNORED as IGNORED
 from poslab.metric import SHARES, Metric
@@ -48,6 +49,12 @@ class Task:
     A task is a frozen dataclass, as schemes are: its fields are its settings, the same names stand in its yaml, and
     they are checked before torch is loaded. It keeps no state: what it gives is a function of the generator.
     """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = CONFIG
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        return with_numbers_as_they_are(handler(source))
 
     min_length: int  # of training, both included
     max_length: int

@@ -21,7 +21,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from poslab.config.fields import imported
+from poslab.config.checking import imported
 from poslab.config.files import write_whole
 from poslab.config.nodes import TARGET, given_settings
 from poslab.config.parts import Node, part, takes

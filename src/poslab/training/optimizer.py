@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim.lr_scheduler import LambdaLR
 
-from poslab.config.fields import imported
+from poslab.config.checking import imported
 from poslab.config.nodes import TARGET
 from poslab.config.parts import Node, part, takes
 from poslab.config.schema import OptimConfig

@@ -5,15 +5,17 @@ One's own is a class whose instances are called likewise, or a function that tak
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
-from poslab.config.fields import Limited, setting
+from poslab.checked import Checked, Limits
+from poslab.config.fields import Share
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule(Limited):
+class Schedule(Checked):
     """Linear warm-up over a share of all steps; what comes after it is `after_warmup`."""
 
-    warmup_share: float = setting(0.1, least=0, below=1)
+    warmup_share: Share = 0.1
 
     def __call__(self, step: int, total_steps: int) -> float:
         """Return the factor of a step, counted from 0."""
@@ -39,7 +41,7 @@ class Constant(Schedule):
 class Cosine(Schedule):
     """Half a cosine down to a share of the peak."""
 
-    final_share: float = setting(0.1, least=0, most=1)
+    final_share: Annotated[float, Limits(ge=0, le=1)] = 0.1
 
     def after_warmup(self, progress: float) -> float:
         return self.final_share + (1 - self.final_share) * 0.5 * (1 + math.cos(math.pi * progress))
@@ -49,7 +51,7 @@ class Cosine(Schedule):
 class Linear(Schedule):
     """A line down to a share of the peak."""
 
-    final_share: float = setting(0.0, least=0, most=1)
+    final_share: Annotated[float, Limits(ge=0, le=1)] = 0.0
 
     def after_warmup(self, progress: float) -> float:
         return self.final_share + (1 - self.final_share) * (1 - progress)
@@ -59,7 +61,7 @@ class Linear(Schedule):
 class WarmupStableDecay(Linear):
     """The peak, then a line down in the last share of the steps after the warm-up (MiniCPM, Hu et al. 2024)."""
 
-    decay_share: float = setting(0.2, above=0, most=1)
+    decay_share: Annotated[float, Limits(gt=0, le=1)] = 0.2
 
     def after_warmup(self, progress: float) -> float:
         return super().after_warmup(max(0.0, 1 - (1 - progress) / self.decay_share))

@@ -28,7 +28,7 @@ from pytorch_lightning.callbacks import (
 )
 from pytorch_lightning.strategies import StrategyRegistry
 
-from poslab.config.fields import imported
+from poslab.config.checking import imported
 from poslab.config.nodes import TARGET
 from poslab.config.parts import Node, part, takes
 from poslab.config.schema import Settings, TrainerConfig
