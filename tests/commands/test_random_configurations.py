@@ -10,7 +10,7 @@ from common import FULL_CAMPAIGN, SOUND, compose_config, make_scheme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from poslab.config.schema import PRECISIONS
+from poslab.config.schema import Precision
 from poslab.errors import UserError
 from poslab.positions import PositionScheme
 from poslab.positions.base import BACKENDS
@@ -42,7 +42,7 @@ OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "schedule": st.sampled_from(["constant", "cosine", "linear", "wsd"]),
     "optim.eps": st.sampled_from([0.0, 1e-8, 1e-4, "many"]),
     "schedule.warmup_share": st.sampled_from([0, 0.1, 0.999]),
-    "trainer.precision": st.sampled_from(PRECISIONS),
+    "trainer.precision": st.sampled_from(get_args(Precision)),
     "trainer.max_epochs": st.sampled_from(["null", 0, 1, 3]),
     "trainer.limit_train_batches": st.sampled_from(["null", 0, 1, 3, 0.5, 1.0, 2.0]),
     "trainer.val_check_interval": st.sampled_from(["null", 1, 2, 0.5, 1.0, 99]),
