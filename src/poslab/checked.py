@@ -37,8 +37,8 @@ class Checked:
 
 
 def by_context(kind: type) -> Any:
-    """Return pydantic's schema of a field that takes any object of a kind, or what the context of the check makes one
-    of."""
+    """Return pydantic's schema of a field that takes any object of a kind, or a plain value, of which the check's
+    context, a function such as `parse_scheme`, makes one."""
     from pydantic_core import core_schema
 
     def made(value: Any, check: Any) -> Any:

@@ -4,10 +4,11 @@ To see how a scheme's score is computed, read these files in their order, here f
 
     model/decoder.py           the pass: positions, embedding, the scheme in each layer, blocks (`GPT.hidden`)
     attention/module.py        the owner of a scheme's tables: positions, `embed`, terms of each layer (`SchemeModule`)
+    positions/t5.py            the formula, the learned table, its rows by distance (`relative`, which `terms` calls)
     model/block.py             queries, keys and values; one call for the rest (`SelfAttention.forward`)
     attention/scheme.py        the scheme's hooks in one layer, in their order (`SchemeLayer.attend`)
-    positions/t5.py            the formula, the learned table, and its rows by distance (`relative`)
     positions/terms.py         RelativeTerms: what a table by distance means for scores and outputs
+    attention/dispatch.py      the call of a backend, which attention/choice.py chooses (`attend`)
     attention/reference.py     which keys a query sees, which row of the table a pair has; scores, softmax and output
 
 `attend` (attention/dispatch.py) computes it by the backend that the table in attention/choice.py names: with relative

@@ -11,7 +11,7 @@ from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS
 from poslab.processors import in_transform
 
-# What each backend of limited use can compute, by the names of `choose_backend`.
+# What each backend of limited use can compute, by the names of `parts_of` in reference.py.
 _ALWAYS = {"far rows", "bias that isn't linear", "later keys", "cached keys"}
 _OF_TRITON = {"bias", "key_bias", "keys", "values", "window"}
 TAKES = {

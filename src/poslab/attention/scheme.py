@@ -30,8 +30,8 @@ from poslab.positions.sizes import check_length, check_sizes
 class SchemeLayer:
     """Scheme in one layer of a model, for the tokens of one pass.
 
-    terms: what its hook `relative` returned for this layer. position_ids: of the queries. key_position_ids: of the
-    keys, where they outnumber the queries, which are the last of them; None: as the queries'.
+    terms: what its hook `relative` returned for this layer, with the model's window. position_ids: of the queries.
+    key_position_ids: of the keys, where they outnumber the queries, which are the last of them; None: as the queries'.
     """
 
     scheme: PositionScheme

@@ -48,6 +48,7 @@ def checked(
     given = {str(name): value for name, value in values.items() if value != "???"}  # of which nobody gave a value
     try:
         adapter: Any = _adapter(schema)  # type: ignore[arg-type]
+        # Makes the object, too; what its __post_init__ raises becomes the `cause` of _setting_error.
         return adapter.validate_python(given, context=context)
     except ValidationError as error:
         # In the order of the values; what is missing comes last.

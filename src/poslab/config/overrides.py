@@ -149,7 +149,8 @@ def _no_option(error: MissingConfigException, missing: str) -> str:
     if name in ("all", "*"):
         every = "-m experiment=field trains each" if group == "pos" else f"-m {group}=NAME,NAME runs each"
         return f"{group}={name}: unknown; {every}"
-    there = {*(error.options or ()), *config_groups().get(group, [])}  # Hydra leaves out those of folders within
+    # Hydra leaves out those of folders within, and those whose package isn't there.
+    there = {*(error.options or ()), *config_groups().get(group, []), *_PLUGINS.get(group, ())}
     return f"{group}={name}: unknown; {_option_meant(group, name, sorted(there))}"
 
 

@@ -71,7 +71,7 @@ OF_BLOCK = (*MADE, "head_dim", "qk_norm", "num_kv_heads", "gate", "biases", "tie
 
 @dataclass
 class ModelConfig(Checked):
-    """Decoder; see poslab.GPT."""
+    """Decoder; its settings are arguments of poslab.GPT, or of its BlockForm."""
 
     context_length: int
     embed_dim: int

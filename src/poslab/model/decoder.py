@@ -85,7 +85,7 @@ class GPT(nn.Module):
         check_length(scheme, self.shape, context_length, "context_length", context_length)
         with torch.random.fork_rng(devices=[]):
             position = SchemeModule(scheme, self.shape, window)
-        # A part by its tables alone, whose weights are saved as `position_tables.NAME`.
+        # nn.Module registers the tables alone, whose weights are saved as `position_tables.NAME`, not their owner.
         self.position_tables = position.tables
         object.__setattr__(self, "position", position)
         self._compiled: Callable[..., Tensor] | None = None

@@ -134,9 +134,9 @@ class HFEquivalent:
 class PositionScheme:
     """Position scheme; without any override none at all (NoPE).
 
-    A scheme is a frozen dataclass. Its fields are its settings, with the same names in its yaml; the command line is
-    checked against their types and against `__post_init__` and `check` before torch is loaded. It keeps no state: its
-    learned tensors are those that `tables` returns, owned by the model as parameters and passed to every hook.
+    A scheme is a frozen dataclass. Its fields are its settings, with the same names in its yaml; their
+    types, `__post_init__` and `check` are checked before a run writes anything. It keeps no state: its learned tensors
+    are those that `tables` returns, owned by the model as parameters and passed to every hook.
     Methods that are no hooks begin with an underscore; a method that looks like a misspelt hook is refused.
     """
 

@@ -12,7 +12,7 @@ from poslab.positions.base import ModelShape, PositionScheme
 
 
 def check_sizes(scheme: PositionScheme, shape: ModelShape) -> None:
-    """Check the settings without torch. Raises SettingError where they can't work with this model."""
+    """Check the settings. Raises SettingError where they can't work with this model."""
     with blamed_on("pos", scheme, "check"):
         scheme.check(shape)
     with blamed_on("pos", scheme, "max_length"):
@@ -33,7 +33,7 @@ def check_length(
 
 
 def check_memory(scheme: PositionScheme, shape: ModelShape, memory_length: int) -> None:
-    """Check, without torch, that keys may be so far away. Raises SettingError where the model can't remember."""
+    """Check that keys may be so far away. Raises SettingError where the model can't remember."""
     if memory_length == 0:
         return
     if not shape.causal:

@@ -47,7 +47,7 @@ class Task:
     """Source of examples.
 
     A task is a frozen dataclass, as schemes are: its fields are its settings, the same names stand in its yaml, and
-    they are checked before torch is loaded. It keeps no state: what it gives is a function of the generator.
+    they are checked before a run writes anything. It keeps no state: what it gives is a function of the generator.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = CONFIG
