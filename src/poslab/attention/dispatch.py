@@ -61,8 +61,8 @@ def attend(
     backend: one of BACKENDS. "reference" is dense and meant to be read, "blockwise" takes memory linear in the length,
         "sdpa" is torch's scaled_dot_product_attention, for no position or a bias by distance, "flex" torch's
         flex_attention, "banded" a flash kernel with a band of near keys, "columns" one with a bias of keys as further
-        channels, "triton" poslab's own kernels for CUDA; `TAKES` in choice.py has what each can compute. For a part of a
-        text the last three are "blockwise", and without tables "sdpa".
+        channels, "triton" poslab's own kernels for CUDA; `TAKES` in choice.py has what each can compute. For a part of
+        a text the last three are "blockwise", and without tables "sdpa".
 
     Raises SettingError for a backend that is unknown or can't compute this.
     """
