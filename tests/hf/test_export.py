@@ -15,11 +15,12 @@ from torch.nn import functional as F
 
 import poslab
 from poslab import GPT
+from poslab.config.schema import OF_BLOCK
 from poslab.data.tokenizer import Characters, Vocabulary, load_tokenizer
 from poslab.errors import SettingError
 from poslab.hf.export import export
 from poslab.hf.pretrained import init_from_pretrained, rotation_of
-from poslab.model.architectures import ARCHITECTURES, hf_equivalent
+from poslab.model.architectures import ARCHITECTURES, hf_equivalent, settings_of
 from poslab.model.memory import MemoryGPT, Retrieval
 from poslab.model.mlp import SwiGLU
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint
@@ -53,6 +54,11 @@ def test_transformers_gives_the_same_logits(name: str, tmp_path: Path) -> None:
         export(checkpoint_of(model), folder)
         tokens = torch.randint(SIZES["vocab_size"], (2, SIZES["context_length"]))
         torch.testing.assert_close(logits(folder, tokens), model(tokens), atol=1e-5, rtol=1e-5)
+
+
+def test_an_architecture_is_asked_for_every_setting_of_the_block() -> None:
+    """Or a model with a new one would be exported without it."""
+    assert {*OF_BLOCK} <= settings_of(GPT(make_scheme(KNOWN[0]), **SIZES)).keys()
 
 
 def test_the_tokenizer_is_the_same(tmp_path: Path) -> None:

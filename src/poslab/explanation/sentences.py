@@ -97,7 +97,7 @@ def _sharpest(head: Sharpest) -> str:
         where = f"the token {head.distance} back" if head.distance > 1 else "the token before"
     if head.weight > max(0.2, 3 * head.even):
         return f"Head {head.head} of layer {head.layer} has {head.weight:.0%} of its attention on {where}."
-    most = f"the most that a head has at one is {head.weight:.0%}, on {where}"
+    most = f"none has more than {head.weight:.0%} of its attention at one, on {where}"
     return f"No head keeps to a distance: {most}; spread evenly, it would be {head.even:.0%}."
 
 
