@@ -45,7 +45,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
         print(f"left out  {line}")
     found = compared(results, config)
     shown = [Results.section(results, title, one) for title, one in found.items()]
-    # The answer first: pictures and what has to be measured take longer.
+    # The answer first, as the base class has it: pictures and measurements of runs take longer.
     written = f"Claims of {config.claims}, {when_written(file)}." if file else ""
     print(terminal.page(Report(shown, verdicts=_verdicts(claims, found), written=written).on_screen), flush=True)
     if config.measure and results.missing:

@@ -62,20 +62,20 @@ def run_train(typed: list[str]) -> None:
         composed = _by_hydra(flags, settings)
         if composed is None:  # a sweep is over, or what was asked for is shown
             return
-        config, running = composed
-        swept = _swept_settings(running, settings)
+        config, hydra_config = composed
+        swept = _swept_settings(hydra_config, settings)
         if swept and "--example" not in typed and config.resume is None:
             one_run = " ".join(f"{name}=VALUE" for name in swept)
             print(f"a sweep, as by -m; {one_run} chooses one of its runs", flush=True)
             _by_hydra([*flags, "--multirun"], settings)
             return
         if "--example" in typed:
-            print(_checked(config, running, roots).data.example())
+            print(_parsed(config, hydra_config, roots).data.example())
             return
         if config.resume is None:  # else the scheme is that of the run
-            require_known(scheme_name(running), settings)
+            require_known(scheme_name(hydra_config), settings)
         print("loading torch and Lightning ...", flush=True)
-        parsed = _checked(config, running, roots)
+        parsed = _parsed(config, hydra_config, roots)
     from poslab.training.train import train
 
     train(parsed)
@@ -88,10 +88,10 @@ def _by_hydra(flags: Sequence[str], settings: Sequence[str]) -> tuple[DictConfig
 
     @hydra.main(config_path=str(CONFIGS), config_name="train", version_base="1.3")
     def task(config: DictConfig) -> float | None:
-        running = HydraConfig.get()
-        if running.mode is RunMode.MULTIRUN:
-            return _run_job(config, running)
-        composed.append((config, running))
+        hydra_config = HydraConfig.get()
+        if hydra_config.mode is RunMode.MULTIRUN:
+            return _run_job(config, hydra_config)
+        composed.append((config, hydra_config))
         return None
 
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra would print errors itself
@@ -103,13 +103,13 @@ def _by_hydra(flags: Sequence[str], settings: Sequence[str]) -> tuple[DictConfig
     return composed[0] if composed else None
 
 
-def _swept_settings(running: DictConfig, overrides: list[str]) -> list[str]:
+def _swept_settings(hydra_config: DictConfig, overrides: list[str]) -> list[str]:
     """Return the settings to which a yaml, such as an experiment's, gives several values, but those that the command
     line gives.
 
-    running: Hydra's own part of the configuration.
+    hydra_config: Hydra's own part of the configuration.
     """
-    sweeper: Any = OmegaConf.to_container(running.sweeper, resolve=False)
+    sweeper: Any = OmegaConf.to_container(hydra_config.sweeper, resolve=False)
     params, grids = sweeper.get("params") or {}, sweeper.get("grids") or [{}]
     given, parser = given_settings(overrides), OverridesParser.create()
     swept = []
@@ -121,34 +121,34 @@ def _swept_settings(running: DictConfig, overrides: list[str]) -> list[str]:
     return swept
 
 
-def _checked(config: DictConfig, running: Any, roots: list[Path]) -> "TrainConfig":
+def _parsed(config: DictConfig, hydra_config: Any, roots: list[Path]) -> "TrainConfig":
     """Check the settings of a run, one that resumes included. Raises SettingError."""
     from poslab.config.train import parse
     from poslab.runs.resumed_settings import settings_of_resumed_run
 
     gc.freeze()  # torch's objects stay to the end, and are no longer searched for garbage
-    overrides = [unquoted(override) for override in running.overrides.task]
+    overrides = [unquoted(override) for override in hydra_config.overrides.task]
     # A run resumes by `resume=` here, or as a job of a sweep (sweep/job.py): both go to training/resume.py.
     if config.resume is not None:
         return settings_of_resumed_run(config, overrides)
     try:
-        return parse(config, scheme_name(running), [*map(_as_flag, roots[1:]), *overrides])
+        return parse(config, scheme_name(hydra_config), [*map(_as_flag, roots[1:]), *overrides])
     except SettingError as error:
         raise naming_experiment(error, overrides, roots) from None
 
 
-def _run_job(config: DictConfig, running: Any) -> float:
+def _run_job(config: DictConfig, hydra_config: Any) -> float:
     """Run one job of a sweep, in a process of Hydra's launcher, and return its figure, for a sweeper that searches."""
     from poslab.config.train import parse
     from poslab.sweep.job import JobFiles, run_job
     from poslab.sweep.job_list import job_folder, sweep_folder
 
-    sources = [Path(source.path) for source in running.runtime.config_sources if source.provider == "command-line"]
-    overrides = [unquoted(override) for override in running.overrides.task]
-    parsed = parse(config, scheme_name(running), [*map(_as_flag, sources), *overrides])
-    if "ResumableSweeper" in str(running.sweeper._target_):  # which names the folder of each job
+    sources = [Path(source.path) for source in hydra_config.runtime.config_sources if source.provider == "command-line"]
+    overrides = [unquoted(override) for override in hydra_config.overrides.task]
+    parsed = parse(config, scheme_name(hydra_config), [*map(_as_flag, sources), *overrides])
+    if "ResumableSweeper" in str(hydra_config.sweeper._target_):  # which names the folder of each job
         return run_job(parsed, overrides)
-    folder = job_folder(parsed, sweep_folder(config, running))
+    folder = job_folder(parsed, sweep_folder(config, hydra_config))
     placed = replace(parsed, settings=replace(parsed.settings, run_dir=str(folder)))
     figure = run_job(placed, [*overrides, f"run_dir={folder}"])
     print(f"{folder}: {JobFiles(folder).failure or f'{parsed.settings.monitor} {figure:.6g}'}", flush=True)
@@ -182,13 +182,13 @@ def _help(settings: list[str], roots: list[Path], every: bool) -> str:
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         config = hydra.compose("train", [*settings, searched], return_hydra_config=True)
     with open_dict(config):
-        running = config.pop("hydra")
-    choices = running.runtime.choices
+        hydra_config = config.pop("hydra")
+    choices = hydra_config.runtime.choices
     plain: Any = OmegaConf.to_container(config)
     if not every:
         shown = every_day_text(plain, choices, roots)
-        return Template(as_called(running.help.header)).substitute(CONFIG=shown)
-    return Template(as_called(running.help.template)).substitute(
+        return Template(as_called(hydra_config.help.header)).substitute(CONFIG=shown)
+    return Template(as_called(hydra_config.help.template)).substitute(
         APP_CONFIG_GROUPS=options_text(config_groups(roots), choices, roots),
         CONFIG=settings_text(plain, choices, roots),
         PAGES=CONFIGS,

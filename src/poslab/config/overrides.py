@@ -91,9 +91,9 @@ def with_names_of_schemes(settings: Iterable[str]) -> list[str]:
     return changed
 
 
-def scheme_name(running: Any) -> str | None:
-    """Return the option chosen for `pos`; None for a class of the user's. running: Hydra's own part of the settings."""
-    name = str(running.runtime.choices["pos"])
+def scheme_name(hydra_config: Any) -> str | None:
+    """Return the option chosen for `pos`; None for a class of the user's."""
+    name = str(hydra_config.runtime.choices["pos"])
     return None if name == _OWN else name
 
 

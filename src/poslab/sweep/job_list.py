@@ -67,11 +67,11 @@ class Job:
         return unmeasured_lengths(self.folder, self.config.evaluation)
 
 
-def sweep_folder(config: DictConfig, running: Any) -> Path:
-    """Return `run_dir`, or runs/<experiment>, or runs. running: Hydra's own part of the configuration."""
+def sweep_folder(config: DictConfig, hydra_config: Any) -> Path:
+    """Return `run_dir`, or runs/<experiment>, or runs. hydra_config: Hydra's own part of the configuration."""
     if config.run_dir is not None:
         return Path(os.path.expanduser(str(config.run_dir)))
-    experiment = running.runtime.choices.get("experiment")
+    experiment = hydra_config.runtime.choices.get("experiment")
     return RUNS / experiment if experiment else RUNS
 
 

@@ -3,6 +3,10 @@
 Lightning 2.6 resumes to the bit from a checkpoint of `on_train_batch_end`, except that it takes a validation after this
 batch for done, and from one of `on_validation_end` and `on_train_epoch_end`. So a batch that a validation or the end of
 an epoch follows is saved there.
+
+On a CPU one process so ends with the bits of an uninterrupted run: the order of the data is a function of seed, epoch
+and count (data/windows.py), sums are over as many threads (`RunState.threads`), and random numbers go on from those
+saved. These come last, in `on_train_start`, because making the model and its parts has drawn some.
 """
 
 import hashlib
