@@ -1,4 +1,4 @@
-"""Gradients of what schemes learn, in float32 over long texts: within 1e-4 of those in float64.
+"""Gradients of what schemes learn, in float32 over long texts: within 1e-4 of those in float64, but for `LIMITS`.
 
 Schemes with a network have units that are on for some pairs of tokens and off for others. A handful of 67 million stand
 so near to their kink that float32 switches them the other way, which by itself changes a gradient by up to 1e-3. The
@@ -24,6 +24,8 @@ from poslab.positions.kerple import Kerple
 from poslab.positions.sink import Sink
 
 H, DH, LENGTH = 2, 8, 2048
+# Columns are for 16 bits. In float32 a flash kernel rounds a score together with the bias of its key, which is large.
+LIMITS = {"columns": 5e-4}
 
 
 class Switches:
@@ -93,7 +95,7 @@ def assert_exact(scheme: PositionScheme, tables: dict[str, float] | None = None,
         largest = max((float(y.abs().max()) for y in exact), default=0.0)
         for name, mine, theirs in zip(position.own_tables, found, exact, strict=True):
             of_table = float(theirs.abs().max())
-            limit = 1e-4 * (max(of_table, largest / 10) if of_table > 1e-9 * largest else largest)
+            limit = LIMITS.get(backend, 1e-4) * (max(of_table, largest / 10) if of_table > 1e-9 * largest else largest)
             assert float((mine - theirs).abs().max()) <= limit, (backend, name)
 
 

@@ -718,4 +718,4 @@ def test_optuna_searches(sweep: Sweep) -> None:
     best = min(runs, key=lambda run: run.best_loss)
     found = yaml.safe_load(Path("optimization_results.yaml").read_text())
     assert found["best_value"] == best.best_loss
-    assert found["best_params"]["++optim.learning_rate"] == best.config["optim"]["learning_rate"]
+    assert found["best_params"]["optim.learning_rate"] == best.config["optim"]["learning_rate"]
