@@ -321,7 +321,7 @@ BAD = {
     "cut line": ("c.jsonl", LINES[:-9], r"c\.jsonl can't be read, is it complete\? line 4,000"),
     "cut gz": ("c.jsonl.gz", half(gzip.compress(LINES)), r"c\.jsonl\.gz can't be read, is it complete\? Compressed"),
     "cut zst": ("c.jsonl.zst", lambda: half(as_zst(LINES)), r"c\.jsonl\.zst can't be read, is it complete\?"),
-    "no zst": ("c.jsonl.zst", b"abc" * 9, r"c\.jsonl\.zst can't be read, is it complete\? zstd decompress error"),
+    "no zst": ("c.jsonl.zst", b"abc" * 9, r"c\.jsonl\.zst can't be read, is it complete\? zstd decompressor error"),
     "cut parquet": ("c.parquet", b"PAR1" + bytes(99), r"c\.parquet can't be read, is it complete\? Parquet"),
     "cut arrow": ("c.arrow", bytes(99), r"c\.arrow can't be read, is it complete\?"),
     "zipped parquet": ("c.parquet.gz", b"", r"a compressed \.parquet can't be read: unpack it first"),

@@ -18,7 +18,7 @@ from poslab.config.corpora import check_corpus
 from poslab.config.schema import DataConfig
 from poslab.data import text as text_files
 from poslab.data.corpus import corpus_of, load_corpus
-from poslab.data.text import last_safe_cut, text_pieces
+from poslab.data.text import last_safe_cut, read_text, text_pieces
 from poslab.data.tokenizer import Bytes, Characters, load_tokenizer
 from poslab.errors import SettingError, UserError
 
@@ -211,3 +211,16 @@ def test_bad_texts_are_refused_and_leave_nothing(kind: str, tmp_path: Path) -> N
         corpus_of(DataConfig(str(tmp_path / name), dtype=dtype, cache_dir=str(tmp_path / "cache")))
     assert "\n" not in str(refusal.value)
     assert not [*(tmp_path / "cache").glob("*")] or "empty" in problem
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "xz", "zst"])
+def test_a_compressed_text_that_was_cut_is_refused(ending: str, tmp_path: Path) -> None:
+    library = pytest.importorskip({"gz": "gzip", "xz": "lzma", "zst": "zstandard"}.get(ending, ending))
+    text, file = np.random.default_rng(1).bytes(300_000).hex(), tmp_path / f"c.txt.{ending}"
+    packed = library.compress(text.encode())
+    file.write_bytes(packed + library.compress(b"second part"))
+    assert "".join(read_text("c", file, False)) == text + "second part"
+    for cut in (len(packed) // 2, len(packed) - 900, len(packed) - 1):
+        file.write_bytes(packed[:cut])
+        with pytest.raises(SettingError, match="can't be read: Compressed file ended"):
+            list(read_text("c", file, False))
