@@ -7,6 +7,8 @@ import json
 import lzma
 import random
 import shutil
+import subprocess
+import sys
 import time
 from functools import partial
 from itertools import pairwise
@@ -424,3 +426,9 @@ def test_a_large_corpus_trains_in_little_memory(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "second" / "summary.json").read_text())
     assert summary["documents"] > size / 10_000
     assert {file.suffix for file in (tmp_path / "cache").iterdir()} == {".npy"}
+
+
+@pytest.mark.slow
+def test_a_process_that_has_loaded_nothing_yet_reads_a_copy_without_the_hub(hub: Path) -> None:
+    script = "import sys; from poslab.config.corpora import on_this_machine\nwith on_this_machine(sys.argv[1]): pass"
+    subprocess.run([sys.executable, "-c", script, str(hub)], check=True)

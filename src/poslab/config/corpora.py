@@ -274,7 +274,7 @@ def on_this_machine(path: Any) -> Iterator[None]:
         if "://" in head:
             problem = f"{card} names files elsewhere, which are not read unless a command names it"
             raise SettingError("path", path, problem)
-        hub, library = import_module("huggingface_hub").constants, import_module("datasets").config
+        hub, library = import_module("huggingface_hub.constants"), import_module("datasets.config")
         from unittest.mock import patch  # which takes as long to load as all of the rest
 
         with patch.object(hub, "HF_HUB_OFFLINE", True), patch.object(library, "HF_HUB_OFFLINE", True):
