@@ -22,7 +22,7 @@ from corpora import DOCUMENTS, SHAKESPEARE, WRITERS, as_csv, as_lines, as_zst, d
 from processes import grown_by, measured_training
 from refusals import refused
 
-from poslab.config.corpora import fingerprint
+from poslab.config.corpora import fingerprint, on_this_machine
 from poslab.config.schema import DataConfig
 from poslab.data.corpus import WHOLE, Corpus, Split, corpus_of, load_corpus
 from poslab.data.tokenizer import Bytes, Characters
@@ -432,3 +432,37 @@ def test_a_large_corpus_trains_in_little_memory(tmp_path: Path) -> None:
 def test_a_process_that_has_loaded_nothing_yet_reads_a_copy_without_the_hub(hub: Path) -> None:
     script = "import sys; from poslab.config.corpora import on_this_machine\nwith on_this_machine(sys.argv[1]): pass"
     subprocess.run([sys.executable, "-c", script, str(hub)], check=True)
+
+
+ODD_CARDS = {
+    "no yaml": ("configs: [", None, "line 1 of its yaml"),
+    "a tag": ("configs:\n- config_name: !!python/object/apply:os.system [true]", None, "could not determine"),
+    "a script": ("configs:\n- data_files: c.jsonl", "copy.py", "[Ss]cripts are no longer supported"),
+}
+
+
+@pytest.mark.parametrize("card", ODD_CARDS)
+def test_an_odd_copy_of_a_data_set_is_refused_in_a_line(card: str, gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    (folder := tmp_path / "copy").mkdir()
+    content, script, problem = ODD_CARDS[card]
+    (folder / "README.md").write_text(f"---\n{content}\n---\n")
+    (folder / "c.jsonl").write_bytes(as_lines(DOCUMENTS))
+    if script:
+        (folder / script).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with pytest.raises(SettingError, match=rf"path=.*copy: can't be loaded: .*{problem}.*a quoted glob"):
+        load_corpus(str(folder), gpt2, tmp_path / "cache")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["README.md", ".huggingface.yaml"])
+def test_a_copy_of_a_data_set_that_names_files_elsewhere_contacts_nobody(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    card = "---\nconfigs:\n- data_files: {}\n---\n"
+    (tmp_path / "README.md").write_text(card.format("c.jsonl"))
+    with on_this_machine(tmp_path):
+        pass
+    text = card.format(r'"http:\x2f\u002flocalhost:1/c.jsonl"')
+    (tmp_path / name).write_text(text if name == "README.md" else text.replace("---\n", ""))
+    with pytest.raises(SettingError, match=f"{name} names files elsewhere"), on_this_machine(tmp_path):
+        pass

@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
+import yaml
+
 from poslab.config.files import file_sha256, joined_sha256, missing
 from poslab.errors import SettingError, first_line, suggestion
 
@@ -269,11 +271,10 @@ def on_this_machine(path: Any) -> Iterator[None]:
     if is_remote(path):
         raise SettingError("path", path, "is on another machine, which is not contacted unless a command names it")
     if str(path).startswith(HUB) or _is_repository(folder):
-        card = folder / "README.md"
-        head = re.split(r"^---\s*$", card.read_text(errors="replace"), flags=re.MULTILINE)[1] if card.is_file() else ""
-        if "://" in head:
-            problem = f"{card} names files elsewhere, which are not read unless a command names it"
-            raise SettingError("path", path, problem)
+        for described in (folder / "README.md", folder / ".huggingface.yaml") if folder.is_dir() else ():
+            if described.is_file() and any("://" in text for text in _texts(_described(path, described))):
+                problem = f"{described} names files elsewhere, which are not read unless a command names it"
+                raise SettingError("path", path, problem)
         hub, library = import_module("huggingface_hub.constants"), import_module("datasets.config")
         from unittest.mock import patch  # which takes as long to load as all of the rest
 
@@ -287,6 +288,38 @@ def on_this_machine(path: Any) -> Iterator[None]:
                 raise SettingError("path", path, problem) from error
     else:
         yield
+
+
+def _described(path: Any, file: Path) -> Any:
+    """Return what a README.md or a .yaml says of the files of a data set, read as datasets does. Raises SettingError.
+
+    Escapes of yaml hide an address from whoever reads its text.
+    """
+    try:
+        if file.suffix == ".yaml":
+            return yaml.safe_load(file.read_text(encoding="utf-8"))
+        return import_module("huggingface_hub").DatasetCard.load(file).data.to_dict()
+    except Exception as error:  # yaml's, its constructors', the library's
+        raise SettingError("path", path, f"{file} can't be read: {_in_one_line(error)}") from error
+
+
+def _texts(content: Any) -> Iterator[str]:
+    """Yield every text within plain values. What stands in several places, as by yaml's aliases, is read once."""
+    left, seen = [content], set[int]()
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping | list | tuple | set) and id(value) not in seen:
+            seen.add(id(value))
+            left += [*value, *value.values()] if isinstance(value, Mapping) else value
+
+
+def _in_one_line(error: Exception) -> str:
+    """Return the message of an error; of yaml's, whose lines show the place, the problem and its line."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1} of its yaml: {error.problem}"
+    return first_line(error)
 
 
 def hugging_face() -> Any:
@@ -320,3 +353,6 @@ def opened_repository(path: str, name: str | None, cache_dir: Path | None = None
         missing = "the Hub can't be reached, and its cache on this machine doesn't have it"
         reason = missing if isinstance(error.__context__, ConnectionError) else first_line(error)
         raise SettingError("path", path, f"can't be loaded: {reason}") from error
+    except Exception as error:  # a README.md of any content, a loading script, which newer versions refuse
+        advice = "a quoted glob, such as '*.parquet', reads its files alone"
+        raise SettingError("path", path, f"can't be loaded: {_in_one_line(error)}; {advice}") from error
