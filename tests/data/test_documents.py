@@ -450,7 +450,7 @@ def test_an_odd_copy_of_a_data_set_is_refused_in_a_line(card: str, gpt2: tiktoke
     (folder / "c.jsonl").write_bytes(as_lines(DOCUMENTS))
     if script:
         (folder / script).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    with pytest.raises(SettingError, match=rf"path=.*copy: can't be loaded: .*{problem}.*a quoted glob"):
+    with pytest.raises(SettingError, match=rf"path=.*copy: .*can't be .*{problem}.*a quoted glob"):
         load_corpus(str(folder), gpt2, tmp_path / "cache")
     assert not (tmp_path / "ran").exists()
 
@@ -466,3 +466,22 @@ def test_a_copy_of_a_data_set_that_names_files_elsewhere_contacts_nobody(name: s
     (tmp_path / name).write_text(text if name == "README.md" else text.replace("---\n", ""))
     with pytest.raises(SettingError, match=f"{name} names files elsewhere"), on_this_machine(tmp_path):
         pass
+
+
+def test_a_copy_of_a_data_set_is_another_one_with_another_card(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    folder, card = tmp_path / "copy", "---\nconfigs:\n- {{config_name: default, data_files: {}}}\n---\n{}\n"
+    for name in ("copy/a.jsonl", "copy/b.jsonl", "c.jsonl"):
+        write_files(tmp_path, {name: name.removeprefix("copy/")[0]})
+    load = partial(load_corpus, str(folder), gpt2, tmp_path / "cache")
+    found = {}
+    for name, words in (("a.jsonl", ""), ("b.jsonl", ""), ("a.jsonl", "Other words.")):
+        (folder / "README.md").write_text(card.format(name, words))
+        found[name, words] = (loaded := load()).sha256
+        assert begins(loaded)[0] == name[0]
+    first, second, reworded = found.values()
+    assert first == reworded != second
+    for outside in ("../c.jsonl", tmp_path / "c.jsonl"):
+        (folder / "README.md").write_text(card.format(outside, ""))
+        with pytest.raises(SettingError, match=r"its README\.md names .*c\.jsonl, out of its folder"):
+            load()

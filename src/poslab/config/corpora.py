@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -27,6 +28,8 @@ _ENDING = re.compile(rf"\.({_KNOWN})(?:\.(gz|bz2|xz|zst))?$", re.IGNORECASE)
 _FORMATS = {"tsv": "csv"} | dict.fromkeys(_JSON_LINES, "json")  # of endings that are not called as their format
 _ABOUT = ("config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")  # no data
 _STATE, _DICT = "state.json", "dataset_dict.json"  # in a folder that save_to_disk wrote, and in one of several splits
+
+_ALONE = "a quoted glob, such as '*.parquet', reads its files alone"  # what to do about a copy of a data set
 
 # Words that name a split, and what may stand beside them, by the rules of Hugging Face's datasets.
 _SPLITS = {
@@ -242,7 +245,8 @@ def fingerprint(path: str, name: str | None = None) -> str:
     """Return the sha256 of the contents at `path`, wherever they lie: of a single .txt its own, of other files that of
     their hashes and splits, of a data set on the Hub that of its commit. Raises SettingError where one can't be read.
 
-    Documents have another one than their files read as a text, which gives other tokens.
+    Documents have another one than their files read as a text, which gives other tokens; copies of a data set of the
+    Hub one with what their README.md says of them.
     """
     if path.startswith(HUB):
         commit = opened_repository(path, name)[1]
@@ -252,6 +256,9 @@ def fingerprint(path: str, name: str | None = None) -> str:
     hashes = [f"{split or ''}{file_sha256(file, 'path', path)}" for split, file in pairs]
     if any(format_of(file) not in ("txt", "bin") for _, file in pairs):
         hashes.insert(0, "documents")
+    if _is_repository(folder := Path(os.path.expanduser(path))):  # what is read of these files, and as what
+        about = json.dumps([_described(path, file) for file in _cards(folder)], sort_keys=True, default=str)
+        hashes.insert(0, hashlib.sha256(about.encode()).hexdigest())
     return joined_sha256(hashes)
 
 
@@ -271,8 +278,8 @@ def on_this_machine(path: Any) -> Iterator[None]:
     if is_remote(path):
         raise SettingError("path", path, "is on another machine, which is not contacted unless a command names it")
     if str(path).startswith(HUB) or _is_repository(folder):
-        for described in (folder / "README.md", folder / ".huggingface.yaml") if folder.is_dir() else ():
-            if described.is_file() and any("://" in text for text in _texts(_described(path, described))):
+        for described in _cards(folder):
+            if any("://" in text for text in _texts(_described(path, described))):
                 problem = f"{described} names files elsewhere, which are not read unless a command names it"
                 raise SettingError("path", path, problem)
         hub, library = import_module("huggingface_hub.constants"), import_module("datasets.config")
@@ -290,6 +297,20 @@ def on_this_machine(path: Any) -> Iterator[None]:
         yield
 
 
+def _require_inside(path: str, builder: Any) -> None:
+    """Raise SettingError for a copy of a data set that names files out of its folder, whose changes nobody would see.
+    Links within it are followed, as the Hub's cache has them."""
+    folder = Path(os.path.expanduser(path)).resolve()
+    for file in chain.from_iterable((builder.config.data_files or {}).values()):
+        if "://" not in file and not Path(os.path.normpath(file)).is_relative_to(folder):
+            raise SettingError("path", path, f"its README.md names {file}, out of its folder; name that file itself")
+
+
+def _cards(folder: Path) -> list[Path]:
+    """Return the files that say which files of a data set are what; none of a folder that isn't there."""
+    return [card for name in ("README.md", ".huggingface.yaml") if (card := folder / name).is_file()]
+
+
 def _described(path: Any, file: Path) -> Any:
     """Return what a README.md or a .yaml says of the files of a data set, read as datasets does. Raises SettingError.
 
@@ -300,7 +321,7 @@ def _described(path: Any, file: Path) -> Any:
             return yaml.safe_load(file.read_text(encoding="utf-8"))
         return import_module("huggingface_hub").DatasetCard.load(file).data.to_dict()
     except Exception as error:  # yaml's, its constructors', the library's
-        raise SettingError("path", path, f"{file} can't be read: {_in_one_line(error)}") from error
+        raise SettingError("path", path, f"{file} can't be read: {_in_one_line(error)}; {_ALONE}") from error
 
 
 def _texts(content: Any) -> Iterator[str]:
@@ -342,11 +363,15 @@ def opened_repository(path: str, name: str | None, cache_dir: Path | None = None
         try:
             own = {} if path.startswith(HUB) else {"cache_dir": str(cache_dir)}  # or what was downloaded before
             builder = hugging_face().load_dataset_builder(repository, name, **own)
+            if own:
+                _require_inside(path, builder)
             return builder, str(builder.hash)
         except ConnectionError:
             download = import_module("huggingface_hub").snapshot_download
             folder = download(repository, repo_type="dataset", local_files_only=True)
             return hugging_face().load_dataset_builder(folder, name), Path(folder).name
+    except SettingError:
+        raise
     except ValueError as error:  # one of several configurations is to be named, or there is none of that name
         raise SettingError("name", name, " ".join(str(error).splitlines()[:2])) from error
     except OSError as error:
@@ -354,5 +379,4 @@ def opened_repository(path: str, name: str | None, cache_dir: Path | None = None
         reason = missing if isinstance(error.__context__, ConnectionError) else first_line(error)
         raise SettingError("path", path, f"can't be loaded: {reason}") from error
     except Exception as error:  # a README.md of any content, a loading script, which newer versions refuse
-        advice = "a quoted glob, such as '*.parquet', reads its files alone"
-        raise SettingError("path", path, f"can't be loaded: {_in_one_line(error)}; {advice}") from error
+        raise SettingError("path", path, f"can't be loaded: {_in_one_line(error)}; {_ALONE}") from error
