@@ -328,6 +328,8 @@ BAD = {
     "cut arrow": ("c.arrow", bytes(99), r"c\.arrow can't be read, is it complete\?"),
     "zipped parquet": ("c.parquet.gz", b"", r"a compressed \.parquet can't be read: unpack it first"),
     "latin1 csv": ("c.csv", "text\né".encode("latin1"), r"c\.csv is not UTF-8 \(byte 0xe9\)"),
+    "quotes in quotes": ("c.csv", b'"n","text"\n1,"the "c" key"\n', r"c\.csv: line 2: ',' expected .* must be quoted"),
+    "two columns": ("c.csv", b"text,n,text\na,1,b\n", r"data\.column=text: .*c\.csv has 2 columns of that name"),
     "nothing": ("c.jsonl", b"", r"data\.path=.*c\.jsonl is empty"),
     "no row": ("c.jsonl", b"\n\n", r"data\.path=.*c\.jsonl: the text is empty"),
     "no object": ("c.jsonl", b'{"text": "a"}\n"b"\n', r"c\.jsonl: line 2 of .*c\.jsonl is no JSON object"),

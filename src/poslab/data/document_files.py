@@ -4,7 +4,7 @@ import csv
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,12 @@ def no_column(path: str | Path, column: str, known: Collection[str]) -> SettingE
     # Without a header, the first row is taken for one, whose texts may be long.
     named = [textwrap.shorten(name, 40, placeholder=" ...") for name in known]
     return SettingError("column", column, f"{path} has no column {column}; {suggestion(column, named)}")
+
+
+def _require_one(file: Path, column: str, names: Sequence[str]) -> None:
+    """Raise SettingError where several columns have the name."""
+    if (count := names.count(column)) > 1:
+        raise SettingError("column", column, f"{file} has {count} columns of that name; rename the others")
 
 
 # JSON
@@ -129,12 +135,13 @@ def _dialect(path: str, file: Path, column: str) -> dict[str, Any]:
     possible = [separator for separator in _SEPARATORS if column in names[separator]]
     if not possible:
         raise no_column(path, column, max(names.values(), key=len))
+    _require_one(file, column, names[possible[0]])
     problem = ""
     for separator in possible:
         for words, quoting in _QUOTING.items():
             dialect = {"delimiter": separator, **quoting}
             try:
-                rows, spanning, first = _count_rows(file, dialect)
+                rows, spanning, first = _count_rows(file, column, dialect)
             except csv.Error as error:
                 problem = problem or str(error)
                 continue
@@ -148,16 +155,18 @@ def _dialect(path: str, file: Path, column: str) -> dict[str, Any]:
     raise SettingError("path", path, f"{file}: {problem}; {advice}")
 
 
-def _count_rows(file: Path, dialect: dict[str, Any]) -> tuple[int, int, int]:
+def _count_rows(file: Path, column: str, dialect: dict[str, Any]) -> tuple[int, int, int]:
     """Return how many rows follow the header, how many of them span several lines, and the first line of the first of
-    these. Raises csv.Error, with the line, for a quotation mark out of place or a row with other fields than the
-    header's."""
+    these. Raises csv.Error, with the line, for a quotation mark out of place, a header that lacks the column
+    without its quotation marks, or a row with other fields than the header's."""
     count, spanning, first_spanning = 0, 0, 0
     line = 1  # in which the next row begins
     with open_text(file) as lines:
         rows = csv.reader(lines, **dialect)
         try:
-            fields = len(next(rows))
+            fields = len(header := next(rows))
+            if column not in header:
+                raise csv.Error(f"the header has no column {column}")
             line = rows.line_num + 1
             for row in rows:
                 if row and len(row) != fields:
@@ -204,6 +213,7 @@ def _require_text(file: Path, column: str, schema: Any) -> None:
     """Raise SettingError where the schema lacks the column, or has another type than text for it."""
     if column not in schema.names:
         raise no_column(file, column, schema.names)
+    _require_one(file, column, schema.names)
     arrow, found = import_module("pyarrow"), schema.field(column).type
     values = found.value_type if arrow.types.is_dictionary(found) else found
     if values not in (arrow.string(), arrow.large_string(), arrow.string_view(), arrow.null()):
