@@ -10,6 +10,7 @@ import pytest
 import torch
 from common import EXPORTED, SOUND, UNBOUNDED, RunScript, compose_config, make_scheme, moved
 from refusals import refused
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -351,6 +352,7 @@ def test_what_a_configuration_leaves_out_is_as_transformers_has_it(form: str, tm
         ({"layer_norm_epsilon": True}, "layer_norm_epsilon is True"),
         ({"is_causal": False}, "is_causal"),
         ({"quantization_config": {"bits": 8}}, "quantiz"),
+        ({"model_type": ["gpt2"]}, "model_type"),
         ([], "config.json"),
     ],
 )
@@ -359,6 +361,32 @@ def test_a_configuration_that_is_none(change: dict[str, object] | list[object], 
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | change if isinstance(change, dict) else change))
     with pytest.raises(SettingError, match=f"^init_from=.*{problem}"):
+        init_from_pretrained(GPT(None, **SIZES), tmp_path, Vocabulary(load_tokenizer("gpt2")))
+
+
+@pytest.mark.parametrize("rotation", [5, "linear", [1]])
+def test_a_rotation_that_is_none(rotation: object, tmp_path: Path) -> None:
+    export(checkpoint_of(model_of("gpt_neox")), tmp_path / "out")
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    (tmp_path / "out/config.json").write_text(json.dumps(config | {"rope_parameters": rotation}))
+    with pytest.raises(SettingError, match=r"^init_from=.*can't be read"):
+        init_from_pretrained(model_of("gpt_neox"), tmp_path / "out", Vocabulary(load_tokenizer("gpt2")))
+
+
+@pytest.mark.parametrize("name", ["wte", "h.0.attn.c_attn", "h.1.mlp.c_fc"])
+def test_a_number_for_a_weight_is_refused(name: str, tmp_path: Path) -> None:
+    _gpt2(tmp_path)
+    weights = load_file(file := tmp_path / "model.safetensors")
+    save_file(weights | {f"transformer.{name}.weight": torch.tensor(1.0)}, file)
+    with pytest.raises(SettingError, match=r"^init_from="):
+        init_from_pretrained(GPT(None, **SIZES), tmp_path, Vocabulary(load_tokenizer("gpt2")))
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokens.json", "vocab.json"])
+def test_a_file_that_is_nested_without_end_is_refused(name: str, tmp_path: Path) -> None:
+    _gpt2(tmp_path)
+    (tmp_path / name).write_text("[" * 100_000)
+    with pytest.raises(SettingError, match=r"^init_from=.*recursion"):
         init_from_pretrained(GPT(None, **SIZES), tmp_path, Vocabulary(load_tokenizer("gpt2")))
 
 

@@ -184,6 +184,10 @@ DAMAGE |= {
     "a number for a class": described("config", "pos", _target_=5),
     "nested without end": described("config", "pos", of=NESTED),
     "text for a vocabulary": described(observed="x"),
+    "tokens below 0": described(observed=torch.arange(-1, 61, dtype=torch.int32)),
+    "a token twice": described(observed=torch.ones(62, dtype=torch.int32)),
+    "tokens beyond the encoding": described(observed=torch.arange(2**30, 2**30 + 62, dtype=torch.int32)),
+    "a table for a vocabulary": described(observed=torch.arange(62, dtype=torch.int32)[:, None]),
     "numbers for symbols": described(symbols=[1, 2]),
     "text for symbols": described(symbols="abc"),
 }

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from poslab.data.tokenizer import AnyVocabulary, Vocabulary
-from poslab.errors import SettingError, first_line
+from poslab.errors import SettingError, first_line, lacks_memory
 from poslab.model.architectures import (
     ARCHITECTURES,
     Architecture,
@@ -38,19 +38,23 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         if not isinstance(config, dict):
             raise ValueError("its config.json is no configuration")
-        if config.get("model_type") not in ARCHITECTURES:
+        if str(config.get("model_type")) not in ARCHITECTURES:
             raise ValueError(f"its model_type is {config.get('model_type')}; valid: {', '.join(ARCHITECTURES)}")
         architecture = ARCHITECTURES[config["model_type"]]
         needed = architecture.settings(config)
         _require(model, needed, folder)
         weights = load_weights(folder)
         trunk = architecture.to_poslab(weights, model)
+        tables = tables_of(model, architecture, weights)
+        rotation = rotation_of(config, architecture.model_type)
         for name in (_EMBEDDING, "head.weight"):
             if name in trunk:
                 trunk[name] = _rows_of(trunk[name], vocabulary, folder)
     except SettingError:
         raise
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:  # of odd types and shapes, too
+        if lacks_memory(error):
+            raise
         problem = f"can't be read as a model that transformers has written: {first_line(error)}"
         raise SettingError("init_from", folder, problem) from error
     for name, weight in trunk.items():
@@ -59,7 +63,7 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
             problem = f"its {' and '.join(architecture.theirs(model)[name])} is {has}; this model needs {needs}"
             raise SettingError("init_from", folder, problem)
     model.load_state_dict(trunk, strict=False)
-    return f"weights begin with those of {folder}; {_keep_positions(model, architecture, config, weights)}"
+    return f"weights begin with those of {folder}; {_keep_positions(model, architecture, rotation, tables)}"
 
 
 def check_same_sizes(model: GPT, sizes: Mapping[str, Any], given: str | Path) -> None:
@@ -116,7 +120,9 @@ def _tokenizer_beside(folder: Path) -> dict[bytes, int]:
         ids = _read(file) if file.name == "vocab.json" else _read(file)["model"]["vocab"]
         listed = ids.items() if isinstance(ids, dict) else ((token, number) for number, (token, *_) in enumerate(ids))
         tokens = {str(token): int(number) for token, number in listed}
-    except (KeyError, TypeError, ValueError) as error:
+        if min(tokens.values(), default=0) < 0:
+            raise ValueError("a token below 0")
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{file.name} has no vocabulary") from error
     # In GPT-2's files a byte is a character that can be seen; for those that can't be seen these begin at 256.
     seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -134,11 +140,11 @@ def _read(file: Path) -> Any:
 
 @torch.no_grad()
 def _keep_positions(
-    model: GPT, architecture: Architecture, config: Mapping[str, Any], weights: Mapping[str, Tensor]
+    model: GPT, architecture: Architecture, rotation: Mapping[str, Any], tables: Mapping[str, Tensor]
 ) -> str:
     """Copy tables that theirs has as well; returns in words what was kept of how it knows positions."""
     kept = []
-    for name, theirs in tables_of(model, architecture, weights).items():
+    for name, theirs in tables.items():
         table = model.get_parameter(name)
         if theirs.shape[1:] == table.shape[1:]:
             rows = min(len(theirs), len(table))
@@ -147,7 +153,6 @@ def _keep_positions(
     if kept:
         return f"of what it knows of positions, {', '.join(kept)} kept"
     found = hf_equivalent(model)
-    rotation = rotation_of(config, architecture.model_type)
     if rotation and found is not None and found[1].model_type == architecture.positions:
         here = found[1].settings["rope_parameters"]
         words = " ".join(f"{name}={value}" for name, value in rotation.items())

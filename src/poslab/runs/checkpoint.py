@@ -197,7 +197,10 @@ def vocabulary_of(about: dict[str, Any]) -> AnyVocabulary:
     """Return the vocabulary of the data that a checkpoint was trained on; about: its description."""
     if about.get("symbols"):
         return Symbols(tuple(map(str, about["symbols"])))
-    return Vocabulary(load_tokenizer(about["config"]["data"]["encoding"]), about["observed"])
+    encoding, observed = load_tokenizer(about["config"]["data"]["encoding"]), about["observed"]
+    if observed is not None and (observed >= encoding.n_vocab).any():
+        raise ValueError(f"its vocabulary has tokens that {encoding.name} doesn't have")
+    return Vocabulary(encoding, observed)
 
 
 def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], content: dict[str, Any]) -> GPT:
@@ -208,14 +211,15 @@ def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], co
         raise ValueError("its weights don't fit the model that it describes")
     model = decoder_of(scheme, vocab_size=vocab_size, **sizes.arguments)
     state, architecture = content["state_dict"], ARCHITECTURES.get(content.get("model_type", ""))
-    if architecture is not None:
-        state = architecture.to_poslab(state, model) | tables_of(model, architecture, state)
-    state = {str(name).removeprefix("model."): weight for name, weight in state.items()}
-    if "model_type" in content:  # transformers can add rows, for tokens that this vocabulary doesn't have
-        state |= {name: state[name][:vocab_size] for name in ("token_embedding.weight", "head.weight") if name in state}
     try:
+        if architecture is not None:
+            state = architecture.to_poslab(state, model) | tables_of(model, architecture, state)
+        state = {str(name).removeprefix("model."): weight for name, weight in state.items()}
+        if "model_type" in content:  # transformers can add rows, for tokens that this vocabulary doesn't have
+            rows = [name for name in ("token_embedding.weight", "head.weight") if name in state]
+            state |= {name: state[name][:vocab_size] for name in rows}
         model.load_state_dict(state)
-    except RuntimeError as error:
+    except (RuntimeError, IndexError) as error:  # IndexError: of a weight without rows
         raise ValueError("its weights don't fit the model that it describes") from error
     for name, parameter in model.named_parameters():
         if parameter.is_floating_point() and not state[name].is_floating_point():  # as of a quantized model

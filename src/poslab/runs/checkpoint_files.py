@@ -106,12 +106,18 @@ def _check_description(about: Any) -> None:
         "config.seed": type(settings.get("seed")) is int and 0 <= settings["seed"] < 2**32,
         "pos": isinstance(about.get("pos"), str),
         "data_sha256": isinstance(about.get("data_sha256"), str),
-        "observed": observed is None or (isinstance(observed, Tensor) and observed.dtype == torch.int32),
+        "observed": observed is None or _is_ascending(observed),
         "symbols": fits(symbols, list[str] | None),
         "config.data.encoding": bool(symbols) or isinstance(settings.get("data", {}).get("encoding"), str),
     }
     if lacking := [name for name, is_right in checks.items() if not is_right]:
         raise ValueError(f"its description is incomplete, or another version's: {', '.join(lacking)}")
+
+
+def _is_ascending(observed: Any) -> bool:
+    """Return whether tokens can be those that occur in a text: (V,) int32, each once."""
+    is_list = isinstance(observed, Tensor) and observed.dtype == torch.int32 and observed.dim() == 1
+    return is_list and bool((observed[:1] >= 0).all() and (observed.diff() > 0).all())
 
 
 def _read_safetensors(path: Path) -> dict[str, Any] | None:
@@ -132,10 +138,12 @@ def _read_saved(path: Path) -> dict[str, Any] | None:
             if "poslab" in (opened.metadata() or {}):
                 return None
     config = json.loads(path.with_name("config.json").read_text(encoding="utf-8"))
-    about, weights = config["poslab"], load_weights(path.parent)
+    about, weights, model_type = config["poslab"], load_weights(path.parent), config["model_type"]
     weights.pop(_OBSERVED, None)
+    if not (isinstance(model_type, str) and fits(about["observed"], list[int] | None)):
+        raise ValueError(_FOREIGN)
     observed = None if about["observed"] is None else torch.tensor(about["observed"], dtype=torch.int32)
-    return {"poslab": about | {"observed": observed}, "state_dict": weights, "model_type": config["model_type"]}
+    return {"poslab": about | {"observed": observed}, "state_dict": weights, "model_type": model_type}
 
 
 def _sha256(description: str, tensors: Mapping[str, Tensor]) -> str:

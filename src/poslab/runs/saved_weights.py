@@ -52,7 +52,7 @@ def _shard_of_each(folder: Path) -> dict[str, str]:
     """Return the name of the shard of each weight."""
     try:
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{INDEX} is damaged: it is no JSON") from error
     listed = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(listed, dict) or not listed:
