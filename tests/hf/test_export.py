@@ -382,6 +382,16 @@ def test_a_number_for_a_weight_is_refused(name: str, tmp_path: Path) -> None:
         init_from_pretrained(GPT(None, **SIZES), tmp_path, Vocabulary(load_tokenizer("gpt2")))
 
 
+@pytest.mark.parametrize("name", ["wte", "wpe", "h.0.attn.c_attn"])
+def test_weights_of_whole_numbers_are_refused(name: str, tmp_path: Path) -> None:
+    _gpt2(tmp_path)
+    weights = load_file(file := tmp_path / "model.safetensors")
+    name = f"transformer.{name}.weight"
+    save_file(weights | {name: weights[name].to(torch.int8), "transformer.h.0.attn.bias": torch.ones(3) > 0}, file)
+    with pytest.raises(SettingError, match=r"^init_from=.*torch\.int8"):
+        init_from_pretrained(GPT(make_scheme("absolute"), **SIZES), tmp_path, Vocabulary(load_tokenizer("gpt2")))
+
+
 @pytest.mark.parametrize("name", ["config.json", "tokens.json", "vocab.json"])
 def test_a_file_that_is_nested_without_end_is_refused(name: str, tmp_path: Path) -> None:
     _gpt2(tmp_path)

@@ -62,6 +62,9 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
         if has != needs:
             problem = f"its {' and '.join(architecture.theirs(model)[name])} is {has}; this model needs {needs}"
             raise SettingError("init_from", folder, problem)
+    for name, weight in (trunk | tables).items():
+        if not weight.is_floating_point():  # torch would cut off what doesn't fit, as of a quantized model
+            raise SettingError("init_from", folder, f"its weights of {name} are {weight.dtype}, which are no fractions")
     model.load_state_dict(trunk, strict=False)
     return f"weights begin with those of {folder}; {_keep_positions(model, architecture, rotation, tables)}"
 
