@@ -37,6 +37,8 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "a pointer": (file_is("summary.json", LFS_POINTER), "summary.json can't be read: Git LFS"),
     "a pointer of settings": (file_is("config.yaml", LFS_POINTER), "config.yaml can't be read: Git LFS"),
     "text for a seed": (lambda folder: change_summary(folder, seed="x"), "summary.json has something else for seed"),
+    "a seed below 0": (lambda folder: change_summary(folder, seed=-1), "summary.json has no seed of a run"),
+    "a seed beyond all": (lambda folder: change_summary(folder, seed=2**70), "summary.json has no seed of a run"),
     "null for measures": (lambda folder: change_summary(folder, measures=None), "something else for measures"),
     "text for a loss": (lambda folder: change_summary(folder, test_loss="low"), "something else for test_loss"),
     "text for a metric": (lambda folder: change_summary(folder, exact={"8": "x"}), "something else for metrics"),
@@ -85,6 +87,14 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
         (tmp_path / name / "a.jpg").write_text("")
     (tmp_path / "report" / "report.html").write_text("an earlier one")
     assert reasons(tmp_path) == {"photos": "no run in it"}
+
+
+def test_a_link_to_a_run_that_is_gone_is_left_out(tmp_path: Path) -> None:
+    write_run(tmp_path, "t5", 1)
+    (tmp_path / "t5-seed2").symlink_to(tmp_path / "gone")
+    runs, left_out = read_runs([str(tmp_path)])
+    assert [run.seed for run in runs] == [1]
+    assert [(left.folder.name, left.reason) for left in left_out] == [("t5-seed2", "is a link to nothing")]
 
 
 def test_runs_at_any_depth_count_once(tmp_path: Path) -> None:

@@ -153,6 +153,8 @@ def _walk(root: Path) -> _Tree:
         if RunFolder.names & names:
             tree.runs.append(folder)
         for entry in entries:
+            if folder == root and entry.is_symlink() and not os.path.exists(entry):  # a run may have stood there
+                tree.unreadable.append(LeftOut(folder / entry.name, "is a link to nothing"))
             if not entry.name.startswith(".") and entry.is_dir():
                 (links if entry.is_symlink() else folders).append(folder / entry.name)
                 if folder == root:

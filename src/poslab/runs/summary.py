@@ -106,6 +106,8 @@ class Summary:
         try:
             values = values_of(cls, plain)
             values["measures"] = [Metric(**values_of(Metric, measure)) for measure in values["measures"]]
+            if not 0 <= values["seed"] < 2**32:
+                raise ValueError("has no seed of a run")
         except ValueError as error:
             raise ValueError(f"{file.name} {error}") from error
         return cls(**values)
