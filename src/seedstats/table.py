@@ -144,7 +144,7 @@ def _numbers(text: pd.DataFrame, name: str) -> "pd.Series[float]":
 
 def _number(text: str) -> float:
     try:
-        return float(text)  # exactly, as pandas' own parser doesn't
+        return float("" if "_" in text else text)  # exactly, as pandas' own parser doesn't
     except ValueError:
         return np.nan
 
