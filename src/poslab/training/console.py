@@ -54,12 +54,13 @@ def conclude(summary: Summary, module: LanguageModel, folder: RunFolder, further
         print(line)
     # In double quotes, which are easier to read and to change than what shlex makes of an apostrophe.
     prompt = re.sub(r'(["\\$`])', r"\\\1", module.data.vocabulary.decode(module.data.prompt))
+    named = f"./{folder}" if str(folder).startswith("-") else str(folder)  # or it would be a flag
     commands = {
         "curves": shlex.join(["tensorboard", "--logdir", str(folder.path.parent)]),
         "colours": COLOURS,
         **further,
-        "explain": command_line("explain", str(folder)),
-        "generate": f'{command_line("generate", str(folder))} prompt="{prompt}"',
+        "explain": command_line("explain", named),
+        "generate": f'{command_line("generate", named)} prompt="{prompt}"',
     }
     if disk := disk_words([folder]):
         print(f"disk     {disk}")
