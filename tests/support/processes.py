@@ -60,8 +60,8 @@ class Script:
             assert self.poll() is None, self._stderr.read_text()
             time.sleep(0.01)
 
-    def finish(self, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        """Wait for its end; return its exit code and output."""
+    def finish(self, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+        """Wait for its end; return its exit code and output. timeout: seconds after which it hangs, as no busy machine does."""
         self.process.join(timeout)
         if self.process.exitcode is None:
             self.process.kill()
