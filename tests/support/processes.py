@@ -61,7 +61,7 @@ class Script:
             time.sleep(0.01)
 
     def finish(self, timeout: float = 600) -> subprocess.CompletedProcess[str]:
-        """Wait for its end; return its exit code and output. timeout: seconds after which it hangs, as no busy machine does."""
+        """Wait for its end; return its exit code and output. timeout: seconds, more than any takes when busy."""
         self.process.join(timeout)
         if self.process.exitcode is None:
             self.process.kill()
