@@ -22,7 +22,8 @@ from corpora import DOCUMENTS, SHAKESPEARE, WRITERS, as_csv, as_lines, as_zst, d
 from processes import grown_by, measured_training
 from refusals import refused
 
-from poslab.config.corpora import fingerprint, on_this_machine
+from poslab.config.corpora import fingerprint
+from poslab.config.hugging_face import on_this_machine
 from poslab.config.schema import DataConfig
 from poslab.data.corpus import WHOLE, Corpus, Split, corpus_of, load_corpus
 from poslab.data.tokenizer import Bytes, Characters
@@ -432,8 +433,8 @@ def test_a_large_corpus_trains_in_little_memory(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_process_that_has_loaded_nothing_yet_reads_a_copy_without_the_hub(hub: Path) -> None:
-    script = "import sys; from poslab.config.corpora import on_this_machine\nwith on_this_machine(sys.argv[1]): pass"
-    subprocess.run([sys.executable, "-c", script, str(hub)], check=True)
+    script = "from poslab.config.hugging_face import on_this_machine\nwith on_this_machine(sys.argv[1]): pass"
+    subprocess.run([sys.executable, "-c", f"import sys; {script}", str(hub)], check=True)
 
 
 ODD_CARDS = {

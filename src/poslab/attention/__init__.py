@@ -1,10 +1,10 @@
 """Attention with a position scheme.
 
-To see how a scheme's score is computed, read these files in their order, here for T5:
+To see how a scheme's score is computed, read these files in their order:
 
     model/decoder.py           the pass: positions, embedding, the scheme in each layer, blocks (`GPT.hidden`)
     attention/module.py        the owner of a scheme's tables: positions, `embed`, terms of each layer (`SchemeModule`)
-    positions/t5.py            the formula, the learned table, its rows by distance (`relative`, which `terms` calls)
+    positions/NAME.py          the formula, the learned table, its rows by distance (`relative`, which `terms` calls)
     model/block.py             queries, keys and values; one call for the rest (`SelfAttention.forward`)
     attention/scheme.py        the scheme's hooks in one layer, in their order (`SchemeLayer.attend`)
     positions/terms.py         RelativeTerms: what a table by distance means for scores and outputs

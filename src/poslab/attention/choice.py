@@ -54,13 +54,13 @@ _BAND = f"no more than {NEAR} distances, more than 256 queries"
 CHOICES = (
     Row("columns", "cuda", _16, TAKES["columns"] - {"cached keys"}, None, None, "one flash call", "not timed"),
     Row("triton", "cuda", _16, TAKES["triton"] - {"cached keys"}, None, None, "poslab's own kernel", "not timed"),
-    Row("sdpa", "cuda", _ANY, _MASKED, 1, 1023, _MASK, "float32, alibi at 512: 2.56 x, flex 16.8 x"),
+    Row("sdpa", "cuda", _ANY, _MASKED, 1, 1023, _MASK, "float32, a bias at 512: 2.56 x, flex 16.8 x"),
     Row("sdpa", "cuda", {32, 64}, _MASKED, 1024, 2048, _MASK, "the same: in float32 flex is slower"),
-    Row("banded", "cuda", _ANY, {"keys", "values"}, 257, None, _BAND, "shaw at 4,096: 2.62 x, blockwise 35.9 x"),
-    Row("flex", "cuda", _ANY, None, BLOCK, None, "compiled into one kernel", "t5 at 4,096: 4.19 x, a mask 10.9 x"),
-    Row("sdpa", "cuda", _16, _MASKED, 1024, 2048, _MASK, "where flex can't: t5 at 1,024: 6.78 x"),
-    Row("reference", "cuda", _ANY, None, 1, 512, "up to 512 queries", "shaw at 512: 14.9 x, blockwise 9.61 x"),
-    Row("reference", None, _ANY, None, 1, 256, "up to 256 queries", "bias: .74 at 256, .96 at 384; shaw: .89, 1.30"),
+    Row("banded", "cuda", _ANY, {"keys", "values"}, 257, None, _BAND, "keys at 4,096: 2.62 x, blockwise 35.9 x"),
+    Row("flex", "cuda", _ANY, None, BLOCK, None, "compiled into one kernel", "a bias at 4,096: 4.19 x, a mask 10.9 x"),
+    Row("sdpa", "cuda", _16, _MASKED, 1024, 2048, _MASK, "where flex can't: a bias at 1,024: 6.78 x"),
+    Row("reference", "cuda", _ANY, None, 1, 512, "up to 512 queries", "keys at 512: 14.9 x, blockwise 9.61 x"),
+    Row("reference", None, _ANY, None, 1, 256, "up to 256 queries", "bias: .74 at 256, .96 at 384; keys: .89, 1.30"),
     Row("blockwise", None, _ANY, None, 1, None, "", "in memory linear in the length"),
 )
 _LONGEST_PAIRWISE = BLOCK - 1  # queries of the reference with a function of pairs, which takes memory for all at once

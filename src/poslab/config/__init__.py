@@ -19,5 +19,6 @@ The rest:
 groups.py        groups by name, and the role of each setting; nodes.py: classes and their settings as plain values
 command_line.py  command lines of all commands but train; help.py: what train --help shows
 trust.py         what a description of somebody else's may name
-corpora.py       files of a corpus; files.py: poslab's own files, and writing that is whole or not at all
+corpora.py       files of a corpus; hugging_face.py: data sets on the Hub, and copies of them
+files.py         poslab's own files, and writing that is whole or not at all
 """

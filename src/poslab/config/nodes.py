@@ -53,9 +53,8 @@ def options_of(group: str) -> list[str]:
 
 def settings_in(option: Path) -> list[str]:
     """Return the settings that the yaml of an option has at its top level, but the class."""
-    node = (
-        yaml.load(option.read_text(encoding="utf-8"), _LOADER) or {}
-    )  # names alone: OmegaConf reads some values otherwise
+    # Of names alone, as OmegaConf reads some values otherwise.
+    node = yaml.load(option.read_text(encoding="utf-8"), _LOADER) or {}
     return [str(name) for name in node if name not in (TARGET, "defaults")]
 
 

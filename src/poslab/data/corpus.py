@@ -22,17 +22,16 @@ from tiktoken_ext.openai_public import ENDOFTEXT
 from torch import Tensor
 
 from poslab.config.corpora import (
-    HUB,
     chosen_parts,
     compression_of,
     corpus_format,
     find_files,
     fingerprint,
-    on_this_machine,
     parts_at,
     text_name,
 )
 from poslab.config.files import UNFINISHED, appearing_whole, default_cache_dir
+from poslab.config.hugging_face import HUB, on_this_machine
 from poslab.config.schema import DataConfig
 from poslab.data.documents import load_repository, tokenised_documents
 from poslab.data.text import Encoded, read_text, separated_documents, text_pieces, token_documents

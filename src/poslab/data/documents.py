@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from poslab.config.corpora import chosen_parts, hugging_face, opened_repository
+from poslab.config.corpora import chosen_parts
+from poslab.config.hugging_face import hugging_face, opened_repository
 from poslab.data.document_files import document_texts, no_column, no_text
 from poslab.data.text import Encoded, encoded_documents
 from poslab.data.tokenizer import Encoding

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
-from poslab.config.corpora import fingerprint, on_this_machine
+from poslab.config.corpora import fingerprint
 from poslab.config.fields import MOST_TOKENS
 from poslab.config.files import default_cache_dir, write_whole
+from poslab.config.hugging_face import on_this_machine
 from poslab.config.nodes import TARGET
 from poslab.config.schema import APART
 from poslab.config.schemes import parse_task

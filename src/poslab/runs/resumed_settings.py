@@ -11,10 +11,10 @@ from typing import Any
 from omegaconf import DictConfig
 
 from poslab.config.command_line import command_line
-from poslab.config.corpora import is_remote
 from poslab.config.fields import MAY_CHANGE, Role
 from poslab.config.files import missing
 from poslab.config.groups import flat, names, role_of
+from poslab.config.hugging_face import is_remote
 from poslab.config.nodes import TARGET, given_of, given_settings, targets, with_settings
 from poslab.config.schemes import node_of, parse_scheme
 from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, parse, resolved, with_typed_limits
