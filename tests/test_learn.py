@@ -11,7 +11,7 @@ import torch
 from common import REPOSITORY, RunScript, python_in
 from runs_to_evaluate import make_run
 
-from poslab.contract.parts import PARTS
+from poslab.contract.checks import CHECKS
 
 LEARN, NOTEBOOK = REPOSITORY / "data/learn", REPOSITORY / "scripts/notebooks/first_look.ipynb"
 (ORDER,) = python_in("data/learn/README.md")
@@ -48,7 +48,7 @@ def test_an_exercise(exercise: str, run_script: RunScript) -> None:
     """Its solution passes the contract, and without one the check says what is to be written, as the page shows."""
     code, output, errors = run_script("check", f"solutions.{exercise}")
     results = {line[:22].strip(): line[22:] for line in output.splitlines()[1:] if line}
-    assert (code, errors, results.keys()) == (0, "", PARTS.keys())
+    assert (code, errors, results.keys()) == (0, "", CHECKS.keys())
     assert {part for part, result in results.items() if not result.startswith("ok")} <= {"device", "export"}
 
     code, output, errors = run_script("check", f"exercises.{exercise}")

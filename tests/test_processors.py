@@ -14,7 +14,8 @@ from poslab import GPT, processors
 from poslab.attention import attend
 from poslab.attention.kernels import blockwise, flash
 from poslab.attention.kernels.products import products_for
-from poslab.contract.parts import PARTS, NotTried
+from poslab.contract.checks import CHECKS
+from poslab.contract.trial import NotTried
 from poslab.positions import RelativeTerms
 from poslab.training.machine import bfloat16_units
 
@@ -128,7 +129,7 @@ def test_without_flash_attention_for_cpus_poslabs_own_kernel_computes(
 def test_a_contract_without_operations_of_torch_says_so(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(f"torch.utils.{missing}")
     with pytest.raises(NotTried, match="torch"):
-        next(PARTS["linear memory"](make_scheme("nope")))
+        next(CHECKS["linear memory"](make_scheme("nope")))
 
 
 @pytest.mark.parametrize("matmul", [None, SimpleNamespace()], ids=["no matmul", "no precision"])

@@ -41,10 +41,10 @@ def by_context(kind: type) -> Any:
     context, a function such as `parse_scheme`, makes one."""
     from pydantic_core import core_schema
 
-    def made(value: Any, check: Any) -> Any:
+    def converted(value: Any, check: Any) -> Any:
         return value if isinstance(value, kind) else check.context(value)
 
-    return core_schema.with_info_plain_validator_function(made)
+    return core_schema.with_info_plain_validator_function(converted)
 
 
 def with_numbers_as_they_are(schema: Any) -> Any:

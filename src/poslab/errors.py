@@ -35,8 +35,8 @@ class SettingError(UserError):
 
     def __init__(self, option: str, value: Any, problem: str) -> None:
         self.option, self.value, self.problem = option, value, problem
-        given = f"{value:g}" if isinstance(value, float) else as_typed(value)
-        super().__init__(" ".join(f"{option}={given}: {problem}".splitlines()))
+        value_typed = f"{value:g}" if isinstance(value, float) else as_typed(value)
+        super().__init__(" ".join(f"{option}={value_typed}: {problem}".splitlines()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.option, self.value, self.problem)  # to pickle it for another process
@@ -84,10 +84,10 @@ def require_at_least(lowest: float, **settings: float | None) -> None:
 
 def require_one_of(choices: Iterable[Any], **settings: Any) -> None:
     """Raise SettingError, naming the nearest choice, for the first of the named settings that is none of `choices`."""
-    known = list(choices)
+    valid = list(choices)
     for option, value in settings.items():
-        if value not in known:
-            raise SettingError(option, value, f"unknown; {suggestion(str(value), map(str, known))}")
+        if value not in valid:
+            raise SettingError(option, value, f"unknown; {suggestion(str(value), map(str, valid))}")
 
 
 # By the last part of a setting's name, what other projects call it: nanoGPT, litgpt, transformers, Lightning, and the
@@ -186,13 +186,13 @@ def suggestion(name: str, choices: Iterable[str], elsewhere: Iterable[str] = (),
     last parts are compared. An exact one comes first, wherever it is, then what other projects mean by the name, then
     what begins with it, or is spelled like it.
     """
-    known = list(choices)
-    if not known:
+    names = list(choices)
+    if not names:
         return "there are none here"
-    near = _meant(_plain(name), known, list(elsewhere))
-    near = [f"{prefix}{meant}" if meant in known and "/" not in meant else meant for meant in near]
-    question, listed = f"did you mean {' or '.join(near)}?", f"valid: {', '.join(known)}"
-    return listed if not near else question if len(known) > _MANY else f"{question} {listed}"
+    near = _meant(_plain(name), names, list(elsewhere))
+    near = [f"{prefix}{meant}" if meant in names and "/" not in meant else meant for meant in near]
+    question, listed = f"did you mean {' or '.join(near)}?", f"valid: {', '.join(names)}"
+    return listed if not near else question if len(names) > _MANY else f"{question} {listed}"
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:
@@ -204,18 +204,18 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
 def _meant(typed: str, *pools: list[str]) -> list[str]:
     """Return the one or two names that are meant, of the first pool that has any; none where many might be."""
 
-    def found(is_meant: Callable[[str], bool]) -> list[str]:
+    def matches(is_meant: Callable[[str], bool]) -> list[str]:
         return next(filter(None, ([name for name in pool if is_meant(_plain(name))] for pool in pools)), [])
 
     own = _OWN_NAMES.get(typed, set())
-    if known := list(dict.fromkeys([*found(lambda last: last == typed), *found(lambda last: last in own)])):
-        return known[:2]
-    begun = found(lambda last: len(typed) > 2 and last.startswith(typed))
+    if exact := list(dict.fromkeys([*matches(lambda last: last == typed), *matches(lambda last: last in own)])):
+        return exact[:2]
+    begun = matches(lambda last: len(typed) > 2 and last.startswith(typed))
     if 0 < len(begun) < 3:
         return begun
     likeness = {last: _likeness(typed, last) for pool in pools for last in map(_plain, pool)}
     best = max(likeness.values(), default=0)
-    return found(lambda last: likeness[last] == best >= 0.8)[:2]
+    return matches(lambda last: likeness[last] == best >= 0.8)[:2]
 
 
 def _likeness(typed: str, last: str) -> float:
@@ -233,8 +233,8 @@ def first_line(error: Exception) -> str:
 def lacks_memory(error: BaseException) -> bool:
     """Return whether the error says that something is too large."""
     words = ("memory", "overflow", "too large")  # the latter two of sizes that no machine has
-    of_torch = isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
-    return of_torch or isinstance(error, MemoryError)
+    is_torchs = isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
+    return is_torchs or isinstance(error, MemoryError)
 
 
 @contextmanager

@@ -51,11 +51,11 @@ def perplexity(loss: float) -> float:
         return math.inf
 
 
-def metric_named(name: str, known: Iterable[Metric]) -> Metric:
+def metric_named(name: str, metrics: Iterable[Metric]) -> Metric:
     """Return the metric of that name. Names of parts and variants contain it: last_loss, exact_no_eos. Raises KeyError
     for one that is none of them."""
     words = name.split("_")
-    for metric in known:
+    for metric in metrics:
         if metric.name == name:
             return metric
         if metric.name in words:

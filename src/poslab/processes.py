@@ -40,15 +40,15 @@ def require_launcher() -> None:
 
 def _left_behind(name: str, why: str) -> NoReturn:
     value = os.environ[name]
-    for of_rank in (*_VARIABLES, "NODE_RANK"):
-        os.environ.pop(of_rank, None)  # or the line would be left to the first process
+    for variable in (*_VARIABLES, "NODE_RANK"):
+        os.environ.pop(variable, None)  # or the line would be left to the first process
     raise UserError(f"{name}={value}: left behind by a launcher, {why}; unset {name}")
 
 
 def rank() -> int:
     """Return the number of this process among those of its run, or of its machine where Lightning has started them."""
-    of_launcher = next((int(os.environ[name]) for name in _VARIABLES if os.environ.get(name, "").isdecimal()), 0)
-    return of_launcher or int(os.environ.get("NODE_RANK", 0))
+    launched_rank = next((int(os.environ[name]) for name in _VARIABLES if os.environ.get(name, "").isdecimal()), 0)
+    return launched_rank or int(os.environ.get("NODE_RANK", 0))
 
 
 def quiet_other_processes() -> None:

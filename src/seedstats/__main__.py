@@ -83,11 +83,11 @@ def _compared(arguments: Sequence[str]) -> Path:
     if latex not in (None, "true", "false"):
         raise BadSetting("latex", latex, "must be true or false")
     sections = []
-    for title, one in comparisons.items():
-        section = Section(title, one)
+    for title, comparison in comparisons.items():
+        section = Section(title, comparison)
         if target is not None:
-            sentences, of_target = against_target(one, target, sd)
-            section = replace(section, targets=sentences, tables=[of_target])
+            sentences, target_table = against_target(comparison, target, sd)
+            section = replace(section, targets=sentences, tables=[target_table])
         sections.append(section)
     report = Report(
         sections,

@@ -22,24 +22,28 @@ MOST_NAMED, MOST_LISTED = 8, 30  # groups that a sentence names, and a list
 # The first line
 
 
-def headline(one: Comparison) -> str:
+def headline(comparison: Comparison) -> str:
     """Return the answer in one line: which group is best, by how much, how sure that is; or why that isn't known."""
-    judged = one.judged
-    if len(judged) + len(one.planned.lost) < 2:
+    judged = comparison.judged
+    if len(judged) + len(comparison.planned.lost) < 2:
         seeds = counted(len(judged[0].values))
         return f"Only {judged[0].label} is here ({seeds}): there is nothing to compare it with."
-    if one.best is None:
-        return f"No answer yet: {ended(_why_unknown(one))}"
-    answer = _single_best(one, one.best) if len(one.best.members) == 1 else _several_best(one, one.best)
-    at_best = f"Each name is at its best setting by {one.chosen_by}." if one.in_grids else ""
-    return " ".join(filter(None, [*_failed(one), answer, at_best, *_left_out(one), _missing(one)]))
+    if comparison.best is None:
+        return f"No answer yet: {ended(_why_unknown(comparison))}"
+    answer = (
+        _single_best(comparison, comparison.best)
+        if len(comparison.best.members) == 1
+        else _several_best(comparison, comparison.best)
+    )
+    at_best = f"Each name is at its best setting by {comparison.chosen_by}." if comparison.in_grids else ""
+    return " ".join(filter(None, [*_failed(comparison), answer, at_best, *_left_out(comparison), _missing(comparison)]))
 
 
-def _failed(one: Comparison) -> list[str]:
+def _failed(comparison: Comparison) -> list[str]:
     """Return sentences on groups whose means mislead, as some of their runs failed."""
     sentences = []
-    for group in one.judged:
-        if seeds := one.failed.get(group.label):
+    for group in comparison.judged:
+        if seeds := comparison.failed.get(group.label):
             interval = group.estimate.interval
             places = decimals(interval.high - interval.low) if interval else 4
             median, mean = (f"{value:.{places}f}" for value in (group.median, group.estimate.mean))
@@ -50,22 +54,22 @@ def _failed(one: Comparison) -> list[str]:
     return sentences[:FEW]
 
 
-def _single_best(one: Comparison, best: BestSet) -> str:
-    first, second = best.members[0], one.baseline
+def _single_best(comparison: Comparison, best: BestSet) -> str:
+    first, second = best.members[0], comparison.baseline
     if second not in best.left_out:  # the next best takes its place, as it is best itself, or seeds of it diverged
         second = best.left_out[0]
-    between = _between(one, first, second)
+    between = _between(comparison, first, second)
     if between is None or between.kind != "shown":  # of others than the baseline, which the page does not test
         return f"{first} is best."
-    matters = f"{between.effect or 0:g} {one.metric.short_unit}".rstrip()
+    matters = f"{between.effect or 0:g} {comparison.metric.short_unit}".rstrip()
     small = f", but by less than the {matters} that matters" if between.is_small else ""
     return f"{first} is best{small}: {between.compared}."
 
 
-def _several_best(one: Comparison, best: BestSet) -> str:
+def _several_best(comparison: Comparison, best: BestSet) -> str:
     members, others = best.members, best.left_out
-    if len(one.judged) == 2:
-        between = _between(one, *sorted(members, key=lambda label: label == one.baseline))
+    if len(comparison.judged) == 2:
+        between = _between(comparison, *sorted(members, key=lambda label: label == comparison.baseline))
         if between is not None and between.kind == "equal":
             return str(between)
     either = _listed(members, "or")
@@ -88,41 +92,41 @@ def _some(labels: Sequence[str]) -> str:
     return ", ".join(labels) if len(labels) <= MOST_LISTED else _listed(labels, "and")
 
 
-def _left_out(one: Comparison) -> list[str]:
+def _left_out(comparison: Comparison) -> list[str]:
     """Return a sentence for each reason for which groups have no part in the answer."""
-    judged = [group for group in one.judged if not group.diverged]
+    judged = [group for group in comparison.judged if not group.diverged]
     reasons = {
-        "seeds diverged": [group.label for group in one.judged if group.diverged],
+        "seeds diverged": [group.label for group in comparison.judged if group.diverged],
         f"they have fewer than {FEWEST_SEEDS} seeds": [g.label for g in judged if len(g.values) < FEWEST_SEEDS],
-        "there is no finished run": list(one.planned.lost),
+        "there is no finished run": list(comparison.planned.lost),
     }
     return [f"Left out, because {why}: {_listed(labels, 'and')}." for why, labels in reasons.items() if labels]
 
 
-def _missing(one: Comparison) -> str:
+def _missing(comparison: Comparison) -> str:
     """Return which planned seeds the answer lacks, a sentence; "" where none is missing."""
     missing = {}
-    for group in one.judged:
-        seeds = sorted(one.planned.seeds[group.label] - group.values.keys() - {*group.diverged})
+    for group in comparison.judged:
+        seeds = sorted(comparison.planned.seeds[group.label] - group.values.keys() - {*group.diverged})
         if seeds:
             missing[group.label] = seeds
     if not missing:
         return ""
-    gone = f"seeds of {len(missing)} of {len(one.judged)} groups are missing"
+    gone = f"seeds of {len(missing)} of {len(comparison.judged)} groups are missing"
     if len(missing) == 1:
         ((label, seeds),) = missing.items()
-        gone = missing_seeds(seeds, f"{len(one.planned.seeds[label])} seeds of {label}")
+        gone = missing_seeds(seeds, f"{len(comparison.planned.seeds[label])} seeds of {label}")
     return f"Pairs are compared on the seeds that both have: {gone}."
 
 
-def _why_unknown(one: Comparison) -> str:
+def _why_unknown(comparison: Comparison) -> str:
     """Return why the best isn't known, in words."""
-    for name in one.planned.lost:
-        return lost_sentence(name, len(one.planned.seeds[name]), one.planned.diverged[name])
-    if len([group for group in one.judged if not group.diverged]) < 2:
+    for name in comparison.planned.lost:
+        return lost_sentence(name, len(comparison.planned.seeds[name]), comparison.planned.diverged[name])
+    if len([group for group in comparison.judged if not group.diverged]) < 2:
         return "runs diverged, and fewer than two groups are left"
-    few = {group.label: len(group.values) for group in one.judged if len(group.values) < FEWEST_SEEDS}
-    which = " and ".join(few) if len(few) <= 2 else f"{len(few)} of {len(one.judged)} groups"
+    few = {group.label: len(group.values) for group in comparison.judged if len(group.values) < FEWEST_SEEDS}
+    which = " and ".join(few) if len(few) <= 2 else f"{len(few)} of {len(comparison.judged)} groups"
     counts = " to ".join(map(str, sorted({min(few.values()), max(few.values())})))
     return f"an answer takes {FEWEST_SEEDS} seeds, and {which} {'have' if len(few) > 1 else 'has'} {counts}"
 
@@ -130,52 +134,61 @@ def _why_unknown(one: Comparison) -> str:
 # Findings
 
 
-def findings(one: Comparison) -> list[str]:
+def findings(comparison: Comparison) -> list[str]:
     """Return what a comparison shows, at most five sentences: differences that are shown first; where there are more on
     groups, a line for each kind."""
-    effects = [*interactions_in_words(one.interactions), *effects_in_words(one.setting_effects, one.effect)]
-    on_groups, judged = on_baseline(one), {group.label for group in one.judged}
-    of_judged = {label: claim for label, claim in on_groups.items() if label in judged}
-    ordered = sorted(of_judged.values(), key=lambda claim: claim.kind not in ("shown", "equal"))
-    texts = [*map(str, ordered), *pair_sentences(one)]
-    if len(texts) > FEW or (len(one.chosen) == 1 and len(texts) + len(effects) > FEW):
-        pairs = f"Of all {len(one.pairs)} pairs, {len(one.shown)} are shown to differ."
-        texts = [*summary(of_judged, one.baseline), *([pairs] if len(one.pairs) > 1 else [])]
+    effects = [
+        *interactions_in_words(comparison.interactions),
+        *effects_in_words(comparison.setting_effects, comparison.effect),
+    ]
+    on_groups, judged = on_baseline(comparison), {group.label for group in comparison.judged}
+    on_judged = {label: claim for label, claim in on_groups.items() if label in judged}
+    ordered = sorted(on_judged.values(), key=lambda claim: claim.kind not in ("shown", "equal"))
+    texts = [*map(str, ordered), *pair_sentences(comparison)]
+    if len(texts) > FEW or (len(comparison.chosen) == 1 and len(texts) + len(effects) > FEW):
+        pairs = f"Of all {len(comparison.pairs)} pairs, {len(comparison.shown)} are shown to differ."
+        texts = [*summary(on_judged, comparison.baseline), *([pairs] if len(comparison.pairs) > 1 else [])]
     # Of a single name, settings are all that is asked about.
-    return [*effects, *texts][:FEW] if len(one.chosen) == 1 else [*texts, *effects][:FEW]
+    return [*effects, *texts][:FEW] if len(comparison.chosen) == 1 else [*texts, *effects][:FEW]
 
 
-def all_findings(one: Comparison) -> list[str]:
+def all_findings(comparison: Comparison) -> list[str]:
     """Return all findings one by one, if `findings` has them but in short."""
-    effects = [*interactions_in_words(one.interactions), *effects_in_words(one.setting_effects, one.effect)]
-    every = [*map(str, on_baseline(one).values()), *pair_sentences(one), *effects]
-    return every if set(every) - set(findings(one)) else []
+    effects = [
+        *interactions_in_words(comparison.interactions),
+        *effects_in_words(comparison.setting_effects, comparison.effect),
+    ]
+    sentences = [*map(str, on_baseline(comparison).values()), *pair_sentences(comparison), *effects]
+    return sentences if set(sentences) - set(findings(comparison)) else []
 
 
-def on_baseline(one: Comparison) -> dict[str, Finding]:
+def on_baseline(comparison: Comparison) -> dict[str, Finding]:
     """Return by label how each other group compares with the baseline, from the best to the worst."""
-    others = [group for group in one.groups if group.label != one.baseline]
-    return {group.label: _finding(one, group, one.base, one.differences[group.label]) for group in others}
+    others = [group for group in comparison.groups if group.label != comparison.baseline]
+    return {
+        group.label: _finding(comparison, group, comparison.base, comparison.differences[group.label])
+        for group in others
+    }
 
 
-def pair_sentences(one: Comparison) -> list[str]:
+def pair_sentences(comparison: Comparison) -> list[str]:
     """Return sentences on the pairs without the baseline that are shown to differ, the better group first."""
-    return [str(_between(one, *pair)) for pair in one.shown if one.baseline not in pair]
+    return [str(_between(comparison, *pair)) for pair in comparison.shown if comparison.baseline not in pair]
 
 
-def _between(one: Comparison, first: str, second: str) -> Finding | None:
-    d, turned = one.tested.get((first, second)), one.tested.get((second, first))
+def _between(comparison: Comparison, first: str, second: str) -> Finding | None:
+    d, turned = comparison.tested.get((first, second)), comparison.tested.get((second, first))
     difference = d or (turned and turned.reversed)
-    return _finding(one, one.group(first), one.group(second), difference) if difference else None
+    return _finding(comparison, comparison.group(first), comparison.group(second), difference) if difference else None
 
 
-def _finding(one: Comparison, first: Group, second: Group, d: Difference) -> Finding:
+def _finding(comparison: Comparison, first: Group, second: Group, d: Difference) -> Finding:
     """Return the finding on two groups, with its condition."""
     condition = ""
     values = {*first.values.values(), *second.values.values()}
-    if one.metric.is_proportion and len(values) == 1:
-        condition = f"Both have {one.metric.text(values.pop())} in all seeds"  # 0, or 1, as a rule
-    return finding(first.label, second.label, d, one.metric, one.effect, condition)
+    if comparison.metric.is_proportion and len(values) == 1:
+        condition = f"Both have {comparison.metric.text(values.pop())} in all seeds"  # 0, or 1, as a rule
+    return finding(first.label, second.label, d, comparison.metric, comparison.effect, condition)
 
 
 def summary(findings: Mapping[str, Finding], baseline: str) -> list[str]:
@@ -199,20 +212,20 @@ def summary(findings: Mapping[str, Finding], baseline: str) -> list[str]:
 # What weakens them
 
 
-def caveats(one: Comparison) -> list[str]:
+def caveats(comparison: Comparison) -> list[str]:
     """Return what weakens the answers, or is missing for them, a sentence each."""
-    planned = one.planned
+    planned = comparison.planned
     lost = [lost_sentence(name, len(planned.seeds[name]), planned.diverged[name]) for name in planned.lost]
     early = "Seeds are missing. To compare again once they are there is a second look: give looks=2 both times"
-    looked = [early] if _missing(one) and one.looks == 1 else []
-    others = (*lost, *looked, *confounded(one.groups))
-    return [*map(ended, one.caveats), *worse_than_references(one), *map(ended, others)]
+    looked = [early] if _missing(comparison) and comparison.looks == 1 else []
+    others = (*lost, *looked, *confounded(comparison.groups))
+    return [*map(ended, comparison.caveats), *worse_than_references(comparison), *map(ended, others)]
 
 
-def worse_than_references(one: Comparison) -> list[str]:
+def worse_than_references(comparison: Comparison) -> list[str]:
     """Return a caveat for each reference that groups are worse than."""
-    means = {group.label: group.estimate.mean for group in one.judged}
-    return [*map(ended, reference_caveats(means, one.references, one.worse_than, one.metric))]
+    means = {group.label: group.estimate.mean for group in comparison.judged}
+    return [*map(ended, reference_caveats(means, comparison.references, comparison.worse_than, comparison.metric))]
 
 
 def reference_caveats(
@@ -240,11 +253,11 @@ def lost_sentence(name: str, planned: int, diverged: int) -> str:
     return f"{name} has no finished run: " + ", ".join(f"{n} of {planned} seeds {what}" for n, what in counts if n)
 
 
-def fine_print(one: Comparison) -> str:
+def fine_print(comparison: Comparison) -> str:
     """Return what no test of these seeds knows: how many further ones may fail."""
-    counts: Sequence[int] = [*{len(group.values) for group in one.groups}]
-    failed = one.planned.lost or any(group.diverged for group in one.groups)
-    if failed or len(counts) > 1 or one.metric.is_proportion:
+    counts: Sequence[int] = [*{len(group.values) for group in comparison.groups}]
+    failed = comparison.planned.lost or any(group.diverged for group in comparison.groups)
+    if failed or len(counts) > 1 or comparison.metric.is_proportion:
         return ""
     most = per_cent(at_most(0, counts[0]))
     return f"No run of {counts[0]} seeds diverged. Even so, up to {most} of further seeds may (95 % limit)."

@@ -21,7 +21,7 @@ def chosen(groups: Sequence[Group], by: str | None) -> dict[str, Group]:
     where there are such. Versions of edited code are no settings that one could choose: the first has most runs.
     Raises BadSetting for a metric that no group has, or whose direction isn't known.
     """
-    names = dict.fromkeys(name for group in groups for name, _ in group.known)
+    names = dict.fromkeys(name for group in groups for name, _ in group.measurements)
     if by is not None and by not in names:
         raise BadSetting("chosen_by", by, f"there is no such metric; {suggestion(by, names)}")
     if by is not None and by not in groups[0].signs:
@@ -33,9 +33,9 @@ def _chosen(groups: Sequence[Group], by: str | None) -> Group:
     if SOURCE in varied_settings(groups):
         return max(groups, key=lambda group: len(group.values))
     choosing = [_at_some_length(group, by) for group in groups]
-    known = all(choosing)
-    values = choosing if known else [group.values for group in groups]
-    sign = groups[0].signs[by] if known and by else groups[0].metric.sign
+    all_measured = all(choosing)
+    values = choosing if all_measured else [group.values for group in groups]
+    sign = groups[0].signs[by] if all_measured and by else groups[0].metric.sign
     common = set.intersection(*map(set, values))
 
     def badness(place: int) -> tuple[int, float]:
@@ -46,8 +46,8 @@ def _chosen(groups: Sequence[Group], by: str | None) -> Group:
 
 def _at_some_length(group: Group, metric: str | None) -> BySeed:
     """Return a metric of each seed at the compared length, else at the first one that it is known at."""
-    of_lengths = (values for (name, _), values in group.known.items() if name == metric)
-    return group.of(metric or "", group.metric.length) or next(of_lengths, {})
+    at_lengths = (values for (name, _), values in group.measurements.items() if name == metric)
+    return group.of(metric or "", group.metric.length) or next(at_lengths, {})
 
 
 def choices_table(
@@ -61,11 +61,11 @@ def choices_table(
     if all(len(of) == 1 for of in grids.values()):
         return None
     metric = groups[0].metric
-    known = sorted(n for name, n in groups[0].known if name == metric.name and n is not None)
-    lengths: list[int | None] = [*(n for n in known if n >= (metric.length or 0))] or [metric.length]
+    measured_lengths = sorted(n for name, n in groups[0].measurements if name == metric.name and n is not None)
+    lengths: list[int | None] = [*(n for n in measured_lengths if n >= (metric.length or 0))] or [metric.length]
     usual = {name: _usual(of, defaults.get(name, {})) for name, of in grids.items()}
-    known_usual = any(usual[name] for name, of in grids.items() if len(of) > 1)
-    shown = ["default", "chosen"] if known_usual else ["chosen"]
+    has_usual = any(usual[name] for name, of in grids.items() if len(of) > 1)
+    shown = ["default", "chosen"] if has_usual else ["chosen"]
     columns = ["name", "settings tried", *shown]
     columns += [f"{metric.at(length).title}, {which}" for length in lengths for which in shown]
     rows = []

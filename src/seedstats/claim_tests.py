@@ -105,9 +105,9 @@ def tested_claim(claim: Claim, comparisons: Mapping[str, Comparison]) -> TestedC
     Raises BadSetting for data, a metric, a length or a group that there isn't.
     """
     if claim.all_of:
-        claims = [tested_claim(one, comparisons) for one in claim.all_of]
-        problem = "; ".join(dict.fromkeys(one.problem for one in claims if one.problem))
-        return TestedClaim(claim, [part for one in claims for part in one.margin_tests], problem)
+        claims = [tested_claim(part, comparisons) for part in claim.all_of]
+        problem = "; ".join(dict.fromkeys(part.problem for part in claims if part.problem))
+        return TestedClaim(claim, [test for part in claims for test in part.margin_tests], problem)
     title = _title(claim, list(comparisons))
     comparison = comparisons[title]
     claim = replace(claim, data=claim.data or title, metric=claim.metric or comparison.metric.name)
@@ -119,8 +119,10 @@ def tested_claim(claim: Claim, comparisons: Mapping[str, Comparison]) -> TestedC
             if not claim.tested:
                 why = "settings are scaled" if claim.source else "it has no margin, within"
                 return TestedClaim(claim, problem=why, here=here)
-        pairs = [part for two in combinations(claim.compared, 2) for part in _of_two(claim, two, meant, comparison)]
-        return TestedClaim(claim, pairs or _of_one(claim, meant, comparison), here=here)
+        tests: list[MarginTest] = []
+        for pair in combinations(claim.compared, 2):
+            tests += _tests_of_two_groups(claim, pair, meant, comparison)
+        return TestedClaim(claim, tests or _tests_of_one_group(claim, meant, comparison), here=here)
     except LookupError as error:
         return TestedClaim(claim, problem=str(error.args[0]), here=here)
 
@@ -137,30 +139,30 @@ def _title(claim: Claim, titles: Sequence[str]) -> str:
 
 def _meant(claim: Claim, groups: Sequence[Group]) -> _Meant:
     """Return which values the claim is about. Raises BadSetting if no group has those."""
-    known = dict.fromkeys(value for group in groups for value in group.known)
-    names = dict.fromkeys(name for name, _ in known)
+    measured = dict.fromkeys(value for group in groups for value in group.measurements)
+    names = dict.fromkeys(name for name, _ in measured)
     metric = str(claim.metric)
     if metric not in names:
         raise BadSetting("metric", claim.metric, f"there is no such value here; {suggestion(metric, names)}")
-    lengths = [length for name, length in known if name == metric]
-    of_claim = lengths if claim.length is None else [length for length in lengths if claim.is_of(length)]
+    lengths = [length for name, length in measured if name == metric]
+    claimed_lengths = lengths if claim.length is None else [length for length in lengths if claim.is_of(length)]
     at = ", ".join(str(length) for length in sorted(filter(None, lengths)))
-    if not of_claim or (claim.length is None and len(lengths) > 1):
+    if not claimed_lengths or (claim.length is None and len(lengths) > 1):
         raise BadSetting("length", claim.length, f"{metric} is known {f'at {at}' if at else 'at no length'}")
     if claim.beyond is not None and claim.beyond not in lengths:
         raise BadSetting("beyond", claim.beyond, f"{metric} is known at {at}")
-    return metric, of_claim, claim.beyond
+    return metric, claimed_lengths, claim.beyond
 
 
-def _of_two(claim: Claim, two: Sequence[str], meant: _Meant, comparison: Comparison) -> list[MarginTest]:
+def _tests_of_two_groups(claim: Claim, names: Sequence[str], meant: _Meant, comparison: Comparison) -> list[MarginTest]:
     """Return the tests of a claim on two groups. Raises LookupError, with the reason, if runs are missing."""
     signs = comparison.groups[0].signs
     if meant[0] not in signs and not claim.equal:
         raise BadSetting("metric", meant[0], "the table doesn't say which is better, lower or higher")
     sign = signs.get(meant[0], 1)
     option = "better" if claim.better else "equal" if claim.equal else "of"
-    names = [f"{name} {level}".strip() for level in claim.between or [""] for name in two]
-    members = [_group(name, option, comparison) for name in names]
+    labels = [f"{name} {level}".strip() for level in claim.between or [""] for name in names]
+    members = [_group(label, option, comparison) for label in labels]
     values = {group.label: _values(meant, group, sign * math.inf) for group in members}
     _require_seeds(values, frozenset.intersection(*(comparison.planned.seeds[label] for label in values)))
     seeds = sorted(set.intersection(*map(set, values.values())))
@@ -185,7 +187,7 @@ def _of_two(claim: Claim, two: Sequence[str], meant: _Meant, comparison: Compari
     return [_margin_test(values, margins_of(*claimed), margins_of(*against)) for claimed, against in tests]
 
 
-def _of_one(claim: Claim, meant: _Meant, comparison: Comparison) -> list[MarginTest]:
+def _tests_of_one_group(claim: Claim, meant: _Meant, comparison: Comparison) -> list[MarginTest]:
     """Return the tests of a claim on one group or all. Raises LookupError, with the reason, if runs are missing."""
     if claim.name == ALL and comparison.planned.lost:
         raise LookupError(f"no finished run of {', '.join(comparison.planned.lost)}")
@@ -224,8 +226,8 @@ def _margin_test(
         raise LookupError(f"one seed of {whose} says nothing about chance" if margins else f"no values of {whose}")
     finite = {label: {seed: of[seed] for seed in margins if math.isfinite(of[seed])} for label, of in values.items()}
     if not all(finite.values()) or not any(map(math.isfinite, margins.values())):
-        gone = [label for label, of_seeds in finite.items() if not of_seeds]
-        raise LookupError(f"every seed of {' and '.join(gone) or f'{whose}, one or the other,'} diverged")
+        all_diverged = [label for label, by_seed in finite.items() if not by_seed]
+        raise LookupError(f"every seed of {' and '.join(all_diverged) or f'{whose}, one or the other,'} diverged")
     diverged = [f"{n - len(of)} of {n} seeds of {label} diverged" for label, of in finite.items() if len(of) < n]
     return MarginTest(finite, margins, opposite, "; ".join(diverged))
 
@@ -233,9 +235,9 @@ def _margin_test(
 def _values(meant: _Meant, group: Group, worst: float) -> dict[int, float]:
     """Return the group's values by seed, means over lengths; `worst` for those that diverged."""
     name, lengths, beyond = meant
-    of_lengths = [group.of(name, length) for length in lengths]
-    seeds = set.intersection(*map(set, of_lengths)) if of_lengths else set()
-    means = {seed: fmean(of_seeds[seed] for of_seeds in of_lengths) for seed in sorted(seeds)}
+    at_lengths = [group.of(name, length) for length in lengths]
+    seeds = set.intersection(*map(set, at_lengths)) if at_lengths else set()
+    means = {seed: fmean(by_seed[seed] for by_seed in at_lengths) for seed in sorted(seeds)}
     if beyond is not None:
         means = {seed: x - group.of(name, beyond)[seed] for seed, x in means.items() if seed in group.of(name, beyond)}
     return means | dict.fromkeys(group.diverged, worst)

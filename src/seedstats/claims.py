@@ -171,13 +171,15 @@ def parse_claim(node: Any, option: str = "claims") -> Claim:
     if isinstance(between := plain.get("between"), dict):
         if not all(isinstance(values, list) and len(values) == 2 for values in between.values()):
             raise BadSetting(f"{option}.between", between, "must have two values for each setting")
-        plain["between"] = [" ".join(f"{name}={_typed(values[n])}" for name, values in between.items()) for n in (0, 1)]
+        plain["between"] = [
+            " ".join(f"{name}={_as_typed(values[n])}" for name, values in between.items()) for n in (0, 1)
+        ]
     if isinstance(parts := plain.get("all_of"), list) and parts:
         plain["all_of"] = [parse_claim(part, f"{option}.all_of[{place}]") for place, part in enumerate(parts)]
-    known = [field.name for field in dataclasses.fields(Claim)]
+    field_names = [field.name for field in dataclasses.fields(Claim)]
     for name, value in plain.items():
-        if name not in known:
-            raise BadSetting(f"{option}.{name}", value, f"unknown; {suggestion(name, known)}")
+        if name not in field_names:
+            raise BadSetting(f"{option}.{name}", value, f"unknown; {suggestion(name, field_names)}")
         if wrong := _wrong(name, value):
             raise BadSetting(f"{option}.{name}", value, wrong)
     try:
@@ -186,7 +188,7 @@ def parse_claim(node: Any, option: str = "claims") -> Claim:
         raise BadSetting(f"{option}.{error.option}".rstrip("."), error.value, error.problem) from None
 
 
-def _typed(value: object) -> str:
+def _as_typed(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -237,4 +239,4 @@ def when_written(file: Path) -> str:
         date, _, commit = found.splitlines()[0].partition(" by ")
         return f"committed {date} by {commit[:7]}"
     changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(file.stat().st_mtime))
-    return f"last changed {changed}, {'after its commit' if found else 'not known to git'}"
+    return f"last changed {changed}, {'after its commit' if found else 'not field_names to git'}"

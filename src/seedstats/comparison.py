@@ -166,7 +166,7 @@ def compare(
         usual = {"all_pairs": pairs == "all", "effect": effect, "defaults": defaults or {}}
         comparisons[str(name)], refused[str(name)] = _compare_data(rows, asked, better, usual)
     for option in asked:
-        errors = [error for of_data in refused.values() for error in of_data if error.option == option]
+        errors = [error for errors_of_data in refused.values() for error in errors_of_data if error.option == option]
         if len(errors) == len(comparisons):
             raise errors[0]
     for name, errors in refused.items():
@@ -182,16 +182,16 @@ def _compare_data(
     try:
         metric = metric_of(rows, asked["metric"], asked["length"], better)
         groups, planned = groups_of(rows, metric)
-        one = compare_groups(groups, planned, asked["baseline"], asked["chosen_by"], **usual)
+        comparison = compare_groups(groups, planned, asked["baseline"], asked["chosen_by"], **usual)
     except BadSetting as error:
         if asked.get(error.option) is None:
             raise
         comparison, errors = _compare_data(rows, {**asked, error.option: None}, better, usual)
         return comparison, [error, *errors]
-    of_rows = rows.loc[(rows["metric"] == metric.name) & rows["seed"].notna(), "caveat"].unique()
-    caveats = list(dict.fromkeys(line for cell in of_rows for line in cell.splitlines()))
+    cells = rows.loc[(rows["metric"] == metric.name) & rows["seed"].notna(), "caveat"].unique()
+    caveats = list(dict.fromkeys(line for cell in cells for line in cell.splitlines()))
     references, worse = references_of(rows, metric)
-    return replace(one, caveats=[*caveats, *one.caveats], references=references, worse_than=worse), []
+    return replace(comparison, caveats=[*caveats, *comparison.caveats], references=references, worse_than=worse), []
 
 
 def compare_groups(
@@ -268,18 +268,25 @@ def _as_one_page(comparisons: Sequence[Comparison], looks: int) -> list[Comparis
     """
     tests: list[Mapping[Any, Difference]] = []
     planned = []
-    for one in comparisons:
-        groups = one.planned.groups
-        tests += [one.tested, dict(enumerate(of.difference for of in one.setting_effects))]
-        planned += [math.comb(groups, 2) if one.all_pairs else one.candidates * (groups - 1), 0]
-    looks = max([looks, *(1 + len(one.planned.earlier) for one in comparisons)])
+    for comparison in comparisons:
+        groups = comparison.planned.groups
+        tests += [comparison.tested, dict(enumerate(of.difference for of in comparison.setting_effects))]
+        planned += [math.comb(groups, 2) if comparison.all_pairs else comparison.candidates * (groups - 1), 0]
+    looks = max([looks, *(1 + len(comparison.planned.earlier) for comparison in comparisons)])
     corrected = one_family(tests, planned, looks)
-    of_crossed = [dict(enumerate(of.difference for of in one.interactions)) for one in comparisons]
-    crossed = one_family(of_crossed, None, looks)
+    crossed_tests = [dict(enumerate(of.difference for of in comparison.interactions)) for comparison in comparisons]
+    crossed = one_family(crossed_tests, None, looks)
     page = []
-    for one, tested, by_number, among in zip(comparisons, corrected[::2], corrected[1::2], crossed, strict=True):
-        of_settings = [replace(of, difference=by_number[n]) for n, of in enumerate(one.setting_effects)]
-        of_pairs = [replace(of, difference=among[n]) for n, of in enumerate(one.interactions)]
-        one = replace(one, tested=tested, setting_effects=of_settings, interactions=of_pairs)
-        page.append(replace(one, sections=len(comparisons), looks=looks))
+    for place, comparison in enumerate(comparisons):
+        tested, alone, among = corrected[2 * place], corrected[2 * place + 1], crossed[place]
+        page.append(
+            replace(
+                comparison,
+                tested=tested,
+                setting_effects=[replace(of, difference=alone[n]) for n, of in enumerate(comparison.setting_effects)],
+                interactions=[replace(of, difference=among[n]) for n, of in enumerate(comparison.interactions)],
+                sections=len(comparisons),
+                looks=looks,
+            )
+        )
     return page

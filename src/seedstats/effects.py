@@ -118,12 +118,12 @@ def factors(groups: Sequence[Group], defaults: Mapping[str, str], baseline: str 
     for name in varied_settings(groups):
         values = [group.settings.get(name, "") for group in groups]
         together[tuple(map(values.index, values))].append(name)
-    usual = next((group.settings for group in groups if group.label == baseline), {}) | {**defaults}
+    baseline_settings = next((group.settings for group in groups if group.label == baseline), {}) | {**defaults}
     factors_of_name = []
     for of in together.values():
         names = tuple(name for name in of if name.rpartition(".")[0] not in of)
         levels = {tuple(group.settings.get(name, "") for name in names) for group in groups}
-        first = tuple(usual.get(name) for name in names)
+        first = tuple(baseline_settings.get(name) for name in names)
         factors_of_name.append(Factor(names, tuple(sorted(levels, key=lambda of: (of != first, by_value(of))))))
     return factors_of_name
 
@@ -143,31 +143,32 @@ def effects(
     """
     asked: list[tuple[str, str, str, list[Cell], list[Factor]]] = []
     for name, members in by_name(groups).items():
-        of_name = factors(members, defaults.get(name, {}), baseline)
-        for factor in of_name:
+        factors_of_name = factors(members, defaults.get(name, {}), baseline)
+        for factor in factors_of_name:
             for level in factor.levels[1:]:
-                cells = cells_of(members, of_name, factor, level, factor.levels[0])
-                pairs = {pair for one, other in cells for pair in ((one.label, other.label), (other.label, one.label))}
+                cells = cells_of(members, factors_of_name, factor, level, factor.levels[0])
+                labels = [(first.label, second.label) for first, second in cells]
+                pairs = {*labels, *((second, first) for first, second in labels)}
                 if len(cells) > 1 or (cells and not pairs & {*tested}):
-                    others = [other for other in of_name if other is not factor]
+                    others = [other for other in factors_of_name if other is not factor]
                     asked.append((name, factor.told(level), factor.told(factor.levels[0]), cells, others))
     values, seeds = {}, {}
     for place, (*_, cells, _) in enumerate(asked):
         values[place] = cell_means(cells, 0, diverged=True), cell_means(cells, 1, diverged=True)
-        seeds[place] = frozenset[int]().union(*(planned.of_pair(one.label, other.label) for one, other in cells))
+        seeds[place] = frozenset[int]().union(*(planned.of_pair(first.label, second.label) for first, second in cells))
     metric = groups[0].metric
     differences = paired(values, proportion=metric.is_proportion, planned=seeds)
     if planned.lost:
         differences = without_claims(differences, f"there is no finished run of {', '.join(planned.lost)}")
-    return [Effect(*one, metric, differences[place]) for place, one in enumerate(asked)]
+    return [Effect(*effect, metric, differences[place]) for place, effect in enumerate(asked)]
 
 
 def cells_of(
-    groups: Sequence[Group], of_name: Sequence[Factor], factor: Factor, level: Level, other: Level
+    groups: Sequence[Group], factors_of_name: Sequence[Factor], factor: Factor, level: Level, other: Level
 ) -> list[Cell]:
     """Return the pairs of groups of which the first has this level of the factor and the second the other one, and that
     differ in nothing else."""
-    rest = [of for of in of_name if of is not factor]
+    rest = [of for of in factors_of_name if of is not factor]
     sides = [
         {tuple(of.level(group) for of in rest): group for group in groups if factor.level(group) == side}
         for side in (level, other)
@@ -182,8 +183,8 @@ def cell_means(cells: Sequence[Cell], side: int, diverged: bool = False) -> BySe
     diverged: whether a diverged seed counts, with the worst figure.
     """
     values = [[group.outcomes if diverged else group.values for group in cell] for cell in cells]
-    seeds = set.intersection(*(set(of_seeds) for of_cell in values for of_seeds in of_cell))
-    return {seed: fmean(of_cell[side][seed] for of_cell in values) for seed in sorted(seeds)}
+    seeds = set.intersection(*(set(by_seed) for sides in values for by_seed in sides))
+    return {seed: fmean(sides[side][seed] for sides in values) for seed in sorted(seeds)}
 
 
 def effects_in_words(effects: Sequence[Effect], matters: float | None = None) -> list[str]:
@@ -203,9 +204,9 @@ def confounded(groups: Sequence[Group]) -> list[str]:
     """Return a sentence on factors that never differ alone between two groups, so that their effects are unknown."""
     unknown: dict[str, list[str]] = defaultdict(list)
     for name, members in by_name(groups).items():
-        of_name = factors(members, {})
-        for factor in of_name if len(of_name) > 1 else ():
-            if not any(cells_of(members, of_name, factor, *two) for two in combinations(factor.levels, 2)):
+        factors_of_name = factors(members, {})
+        for factor in factors_of_name if len(factors_of_name) > 1 else ():
+            if not any(cells_of(members, factors_of_name, factor, *two) for two in combinations(factor.levels, 2)):
                 unknown[str(factor)].append(name)
     return [
         f"{', '.join(of)}: no two groups differ in {factor} alone, so its effect is not known."

@@ -127,13 +127,17 @@ _WIDTH = 5.4  # inches of a panel of rows
 
 
 @styled()
-def scores_figure(one: Comparison) -> blocks.Figure:
+def scores_figure(comparison: Comparison) -> blocks.Figure:
     """Draw how each group differs from the baseline, and each run as a dot with the group's mean."""
-    drawn = [group for place, group in enumerate(one.groups) if place < MOST_DRAWN or group.label == one.baseline]
-    groups, metric = drawn[::-1], one.metric
-    styles = styles_of((group.label for group in groups), one.baseline)
-    panels = [_differences(one, groups, styles)] if len(groups) > 1 else []
-    runs, by_run = _rows(one, groups, styles)
+    drawn = [
+        group
+        for place, group in enumerate(comparison.groups)
+        if place < MOST_DRAWN or group.label == comparison.baseline
+    ]
+    groups, metric = drawn[::-1], comparison.metric
+    styles = styles_of((group.label for group in groups), comparison.baseline)
+    panels = [_differences(comparison, groups, styles)] if len(groups) > 1 else []
+    runs, by_run = _rows(comparison, groups, styles)
     for row, group in enumerate(groups):
         look = {name: styles[group.label][name] for name in ("marker", "color")}
         values = list(group.values.values())
@@ -141,31 +145,37 @@ def scores_figure(one: Comparison) -> blocks.Figure:
         _interval(by_run, row - 0.1, group.estimate.mean, group.estimate.interval, look)
     if metric.is_proportion:  # at their own scale, seeds that are alike would look far apart
         by_run.set_xlim(-0.03, 1.03)
-    draw_references(by_run, one.references, upright=True)
+    draw_references(by_run, comparison.references, upright=True)
     by_run.set_xlabel(printable(metric.label))
-    caption = (_DIFFERENCES.format(baseline=one.baseline) if panels else "") + _RUNS
-    if one.best:
+    caption = (_DIFFERENCES.format(baseline=comparison.baseline) if panels else "") + _RUNS
+    if comparison.best:
         caption += " Groups in bold may be the best."
-    if len(drawn) < len(one.groups):
-        caption += f" The {MOST_DRAWN} best groups and the baseline are drawn; the table has all {len(one.groups)}."
+    if len(drawn) < len(comparison.groups):
+        caption += (
+            f" The {MOST_DRAWN} best groups and the baseline are drawn; the table has all {len(comparison.groups)}."
+        )
     return blocks.Figure("results", "Differences", caption, [*panels, runs])
 
 
-def _differences(one: Comparison, groups: Sequence[Group], styles: Styles) -> Figure:
-    figure, axes = _rows(one, groups, styles)
+def _differences(comparison: Comparison, groups: Sequence[Group], styles: Styles) -> Figure:
+    figure, axes = _rows(comparison, groups, styles)
     for row, group in enumerate(groups):
-        difference = one.differences.get(group.label)
+        difference = comparison.differences.get(group.label)
         if difference and difference.mean is not None:
             look = {name: styles[group.label][name] for name in ("marker", "color")}
             _interval(axes, row, difference.mean, difference.interval, look)
     axes.axvline(0, color=INK[0], linewidth=1)
-    better = "right" if one.metric.higher_is_better else "left"
-    unit = f", {one.metric.short_unit}" if one.metric.short_unit and not one.metric.is_proportion else ""
-    axes.set_xlabel(wrapped(f"difference from {one.baseline}{unit} (better: {better})", 50))
+    better = "right" if comparison.metric.higher_is_better else "left"
+    unit = (
+        f", {comparison.metric.short_unit}"
+        if comparison.metric.short_unit and not comparison.metric.is_proportion
+        else ""
+    )
+    axes.set_xlabel(wrapped(f"difference from {comparison.baseline}{unit} (better: {better})", 50))
     return figure
 
 
-def _rows(one: Comparison, groups: Sequence[Group], styles: Styles) -> tuple[Figure, Axes]:
+def _rows(comparison: Comparison, groups: Sequence[Group], styles: Styles) -> tuple[Figure, Axes]:
     """Return a panel with a row for each group, and its axes."""
     failed = {group.label: f"\n{len(group.diverged)} diverged" if group.diverged else "" for group in groups}
     names = [styles[group.label]["label"] + failed[group.label] for group in groups]
@@ -176,7 +186,7 @@ def _rows(one: Comparison, groups: Sequence[Group], styles: Styles) -> tuple[Fig
     axes.grid(visible=False, axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(5))
     for label, group in zip(axes.get_yticklabels(), groups, strict=True):
-        label.set_fontweight("bold" if one.best and group.label in one.best.members else "normal")
+        label.set_fontweight("bold" if comparison.best and group.label in comparison.best.members else "normal")
     return figure, axes
 
 
@@ -205,7 +215,7 @@ def setting_figures(titled: Mapping[str, Comparison]) -> list[blocks.Figure]:
     """Return a figure for each numeric setting that varies within a name, with a panel for each kind of data."""
     figures = []
     for name, having in _over_settings(titled).items():
-        styles = styles_of({label for of_data in having.values() for label in of_data})
+        styles = styles_of({label for grids in having.values() for label in grids})
         panels = [_panel(name, of, titled[title], title * (len(titled) > 1), styles) for title, of in having.items()]
         if need_legend(styles):
             panels.append(legend(styles))
@@ -213,17 +223,17 @@ def setting_figures(titled: Mapping[str, Comparison]) -> list[blocks.Figure]:
     return figures
 
 
-def setting_maps(one: Comparison) -> list[blocks.Table]:
+def setting_maps(comparison: Comparison) -> list[blocks.Table]:
     """Return a heat map for each numeric setting that varies within several names: a row for each name, a column for
     each value."""
     tables = []
-    for name, having in _over_settings({"": one}).items():
+    for name, having in _over_settings({"": comparison}).items():
         for curves in having.values():
             values = sorted({value for points in curves.values() for value in points})
             if len(curves) > 1 and len(values) > 1:
                 heads = ["", *(f"{value:g}" for value in values)]
-                heading = f"{capital(one.metric.title)} by name and {name}"
-                tables.append(blocks.Table(heading, heads, _map_rows(curves, values, one.metric), _MAP))
+                heading = f"{capital(comparison.metric.title)} by name and {name}"
+                tables.append(blocks.Table(heading, heads, _map_rows(curves, values, comparison.metric), _MAP))
     return tables
 
 
@@ -258,12 +268,12 @@ def _map_rows(curves: Curves, values: Sequence[float], metric: Metric) -> list[b
 
 def _over_settings(titled: Mapping[str, Comparison]) -> dict[str, dict[str, Curves]]:
     """Return the curves over each numeric setting that varies within a name, by setting and kind of data."""
-    grids = {title: by_name(one.groups).values() for title, one in titled.items()}
-    names = dict.fromkeys(name for of_data in grids.values() for groups in of_data for name in _numbers(groups))
+    grids = {title: by_name(comparison.groups).values() for title, comparison in titled.items()}
+    names = dict.fromkeys(name for data_grids in grids.values() for groups in data_grids for name in _numbers(groups))
     by_setting: dict[str, dict[str, Curves]] = {}
     for name in names:
-        curves = {title: _curves(of_data, name) for title, of_data in grids.items()}
-        by_setting[name] = {title: of_data for title, of_data in curves.items() if of_data}
+        curves = {title: _curves(data_grids, name) for title, data_grids in grids.items()}
+        by_setting[name] = {title: data_grids for title, data_grids in curves.items() if data_grids}
     return by_setting
 
 
@@ -285,7 +295,7 @@ def _curves(grids: Iterable[Sequence[Group]], name: str) -> Curves:
     return {label: dict(sorted(points.items())) for label, points in curves.items()}
 
 
-def _panel(name: str, curves: Curves, one: Comparison, title: str, styles: Styles) -> Figure:
+def _panel(name: str, curves: Curves, comparison: Comparison, title: str, styles: Styles) -> Figure:
     values = sorted({value for points in curves.values() for value in points})
     figure, axes = new_panel(4.6, 3.4)
     for label, points in curves.items():
@@ -294,8 +304,8 @@ def _panel(name: str, curves: Curves, one: Comparison, title: str, styles: Style
         worst, best = ([of(seeds) for seeds in points.values()] for of in (min, max))
         axes.vlines(list(points), worst, best, color=look["color"], linewidth=1.1, alpha=0.6)
     scale = " (log scale)" if geometric(values) else ""
-    axes.set(title=wrapped(title), xlabel=printable(name) + scale, ylabel=printable(one.metric.label))
-    if one.metric.is_proportion:
+    axes.set(title=wrapped(title), xlabel=printable(name) + scale, ylabel=printable(comparison.metric.label))
+    if comparison.metric.is_proportion:
         axes.set_ylim(-0.04, 1.04)
     if geometric(values):
         axes.set_xscale("log")

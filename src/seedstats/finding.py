@@ -233,10 +233,10 @@ def counted(seeds: int) -> str:
     return f"{seeds} seed{'s' * (seeds != 1)}"
 
 
-def missing_seeds(missing: Sequence[int], of_all: str) -> str:
+def missing_seeds(missing: Sequence[int], whose: str) -> str:
     """Return the missing seeds in words, "2 of 5 seeds are missing (4, 5)"."""
     are = "are" if len(missing) > 1 else "is"
-    return f"{len(missing)} of {of_all} {are} missing ({', '.join(map(str, missing))})"
+    return f"{len(missing)} of {whose} {are} missing ({', '.join(map(str, missing))})"
 
 
 def p_text(p: float) -> str:

@@ -22,7 +22,7 @@ BySeed = dict[int, float]
 class Group:
     """Values of runs that differ in nothing but the seed.
 
-    label: the name, and the settings that distinguish it from others of that name. settings: as typed. known: the
+    label: the name, and the settings that distinguish it from others of that name. settings: as typed. measurements:
     values by metric and length, in the table's order. signs: by metric, the factor that makes lower values better,
     where that is known. diverged: seeds of runs that did. folders: of the finished runs, by seed, where the table has
     them.
@@ -32,14 +32,14 @@ class Group:
     name: str
     metric: Metric
     settings: dict[str, str]
-    known: Mapping[tuple[str, int | None], BySeed]
+    measurements: Mapping[tuple[str, int | None], BySeed]
     signs: Mapping[str, int]
     diverged: Sequence[int]
     folders: Mapping[int, str]
 
     def of(self, metric: str, length: int | None = None) -> BySeed:
         """Return a metric of each seed that has it."""
-        return self.known.get((metric, length), {})
+        return self.measurements.get((metric, length), {})
 
     @property
     def values(self) -> BySeed:
@@ -141,9 +141,9 @@ def groups_of(rows: pd.DataFrame, metric: Metric) -> tuple[list[Group], SeedPlan
     members: dict[tuple[str, tuple[tuple[str, str], ...]], list[_Row]] = defaultdict(list)
     lengths = [None if pd.isna(length) else int(length) for length in rows["length"]]
     columns = rows[["name", "seed", "metric", "value", "status", "folder", *names]].itertuples(index=False, name=None)
-    for length, (name, seed, of_metric, value, status, folder, *settings) in zip(lengths, columns, strict=True):
+    for length, (name, seed, metric_name, value, status, folder, *settings) in zip(lengths, columns, strict=True):
         own = tuple((key, text) for key, text in zip(names, settings, strict=True) if text != "")
-        members[name, own].append(_Row(int(seed), of_metric, length, value, status, folder))
+        members[name, own].append(_Row(int(seed), metric_name, length, value, status, folder))
     namesakes: dict[str, list[dict[str, str]]] = defaultdict(list)
     for name, own in members:
         namesakes[name].append(dict(own))
@@ -152,19 +152,19 @@ def groups_of(rows: pd.DataFrame, metric: Metric) -> tuple[list[Group], SeedPlan
     signs = dict(zip(directed["metric"], np.where(directed["better"] == "lower", 1, -1).tolist(), strict=True))
     signs |= {metric.name: metric.sign}  # the table may leave the direction to be typed
     groups, seeds, diverged = [], {}, {}
-    for (name, own), of_group in members.items():
+    for (name, own), group_rows in members.items():
         label = " ".join([name, *distinguishing(dict(own), namesakes[name])])
-        at = [row for row in of_group if (row.metric, row.length) == (metric.name, metric.length)]
+        at = [row for row in group_rows if (row.metric, row.length) == (metric.name, metric.length)]
         compared = [row for row in at if row.status != UNPLANNED]
-        gone = [row.seed for row in compared if row.status == DIVERGED]
-        seeds[label], diverged[label] = frozenset(row.seed for row in compared), len(gone)
-        known: dict[tuple[str, int | None], BySeed] = defaultdict(dict)
-        for row in of_group:
+        diverged_seeds = [row.seed for row in compared if row.status == DIVERGED]
+        seeds[label], diverged[label] = frozenset(row.seed for row in compared), len(diverged_seeds)
+        measurements: dict[tuple[str, int | None], BySeed] = defaultdict(dict)
+        for row in group_rows:
             if row.status == FINISHED:
-                known[row.metric, row.length][row.seed] = float(row.value)
-        if (metric.name, metric.length) in known:
+                measurements[row.metric, row.length][row.seed] = float(row.value)
+        if (metric.name, metric.length) in measurements:
             folders = {row.seed: row.folder for row in compared if row.status == FINISHED and row.folder}
-            groups.append(Group(label, name, metric, dict(own), dict(known), signs, gone, folders))
+            groups.append(Group(label, name, metric, dict(own), dict(measurements), signs, diverged_seeds, folders))
     if not groups:
         raise BadTable("no finished run to compare, but for seeds that diverged as well")
     labels, with_values = list(seeds), {group.label for group in groups}

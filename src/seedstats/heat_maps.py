@@ -27,27 +27,27 @@ def heat_maps(titled: Mapping[str, Comparison]) -> list[blocks.Figure]:
     titled: comparisons by the title of their data. A figure has a panel for each group.
     """
     figures = []
-    for title, one in titled.items():
-        of_data = f", {title}" if len(titled) > 1 else ""
-        for name, means in _means(one).items():
-            heading = f"{name[0].upper()}{name[1:]} by length{of_data}"
+    for title, comparison in titled.items():
+        on_data = f", {title}" if len(titled) > 1 else ""
+        for name, means in _means(comparison).items():
+            heading = f"{name[0].upper()}{name[1:]} by length{on_data}"
             figures.append(blocks.Figure(f"{name}_by_length", heading, _CAPTION, _panels(name, means)))
     return figures
 
 
-def _means(one: Comparison) -> dict[str, dict[str, pd.DataFrame]]:
+def _means(comparison: Comparison) -> dict[str, dict[str, pd.DataFrame]]:
     """Return means over seeds (part, length) by the name of the metric and the label of the group."""
     means: dict[str, dict[str, pd.DataFrame]] = defaultdict(dict)
-    for group in one.groups:
+    for group in comparison.groups:
         rows = [
             (part[1], int(part[2]), length, mean)
-            for name, length in group.known
+            for name, length in group.measurements
             for part in [re.fullmatch(r"(.+)_(\d+)", name)]
             if part and length and (mean := group.mean(name, length)) is not None
         ]
         table = pd.DataFrame(rows, columns=["metric", "part", "length", "value"])
-        for name, of_metric in table.groupby("metric"):
-            shown = of_metric.pivot_table(index="part", columns="length", values="value")
+        for name, metric_rows in table.groupby("metric"):
+            shown = metric_rows.pivot_table(index="part", columns="length", values="value")
             if len(shown) >= _FEWEST and shown.shape[1] > 1:
                 means[str(name)][group.label] = shown
     return means

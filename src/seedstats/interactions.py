@@ -51,19 +51,22 @@ def interactions(
     metric = groups[0].metric
     first = next(group.name for group in groups if group.label == baseline)
     members = by_name(groups)
-    of_first = {factor.names: factor for factor in factors(members[first], defaults.get(first, {}))}
+    baseline_factors = {factor.names: factor for factor in factors(members[first], defaults.get(first, {}))}
     asked: list[tuple[str, str, str]] = []
     differences: dict[int, tuple[BySeed, BySeed]] = {}
     seeds: dict[int, frozenset[int]] = {}
     for name, own in members.items():
-        of_name = [of_first.get(of.names, of) for of in factors(own, defaults.get(name, {}))] if name != first else []
-        for factor, level in [(of, level) for of in of_name if of.names in of_first for level in of.levels[1:]]:
-            cells = cells_of(own, of_name, factor, level, factor.levels[0])
-            of_base = cells_of(members[first], [*of_first.values()], factor, level, factor.levels[0])
-            if cells and of_base:
+        if name == first:
+            continue
+        own_factors = [baseline_factors.get(of.names, of) for of in factors(own, defaults.get(name, {}))]
+        shared = [factor for factor in own_factors if factor.names in baseline_factors]
+        for factor, level in [(of, level) for of in shared for level in of.levels[1:]]:
+            cells = cells_of(own, own_factors, factor, level, factor.levels[0])
+            base_cells = cells_of(members[first], [*baseline_factors.values()], factor, level, factor.levels[0])
+            if cells and base_cells:
                 place = len(asked)
-                differences[place] = _less(cells, of_base, 0), _less(cells, of_base, 1)
-                pairs = ((one.label, other.label) for one, other in (*cells, *of_base))
+                differences[place] = _less(cells, base_cells, 0), _less(cells, base_cells, 1)
+                pairs = ((at_level.label, at_other.label) for at_level, at_other in (*cells, *base_cells))
                 seeds[place] = frozenset[int]().union(*(planned.of_pair(*pair) for pair in pairs))
                 asked.append((name, factor.told(level), factor.told(factor.levels[0])))
     tested = paired(differences, proportion=metric.is_proportion, planned=seeds)
@@ -75,42 +78,42 @@ def interactions(
     ]
 
 
-def _less(cells: Sequence[Cell], of_base: Sequence[Cell], side: int) -> BySeed:
+def _less(cells: Sequence[Cell], base_cells: Sequence[Cell], side: int) -> BySeed:
     """Return by seed the mean over a name's cells less the baseline's, with the level (0) or the other (1).
 
     A seed of which any run diverged has none, and so nothing is claimed.
     """
-    own, base = cell_means(cells, side), cell_means(of_base, side)
+    own, base = cell_means(cells, side), cell_means(base_cells, side)
     return {seed: own[seed] - base[seed] for seed in own.keys() & base.keys()}
 
 
-def interactions_in_words(found: Sequence[Interaction]) -> list[str]:
+def interactions_in_words(interactions: Sequence[Interaction]) -> list[str]:
     """Return a sentence for each interaction that is shown, or one where none is; none where none was tested."""
-    shown = [one.sentence for one in found if one.difference.significant]
-    if shown or not any(one.difference.p_value is not None for one in found):
+    shown = [interaction.sentence for interaction in interactions if interaction.difference.significant]
+    if shown or not any(interaction.difference.p_value is not None for interaction in interactions):
         return shown
-    settings = " or ".join(dict.fromkeys(one.level.partition("=")[0] for one in found))
-    tests = "1 interaction" if len(found) == 1 else f"{len(found)} interactions"
-    return [f"No difference from {found[0].baseline} is shown to depend on {settings} ({tests})."]
+    settings = " or ".join(dict.fromkeys(interaction.level.partition("=")[0] for interaction in interactions))
+    tests = "1 interaction" if len(interactions) == 1 else f"{len(interactions)} interactions"
+    return [f"No difference from {interactions[0].baseline} is shown to depend on {settings} ({tests})."]
 
 
-def interactions_table(found: Sequence[Interaction]) -> Table | None:
+def interactions_table(interactions: Sequence[Interaction]) -> Table | None:
     """Return the table of interactions; None if there are none."""
-    if not found:
+    if not interactions:
         return None
-    metric, baseline = found[0].metric, found[0].baseline
+    metric, baseline = interactions[0].metric, interactions[0].baseline
     rows = [
         [
-            one.name,
-            f"{one.level} against {one.other}",
-            metric.text(_mean(one.at_level), "+"),
-            metric.text(_mean(one.at_other), "+"),
-            metric.text(one.difference.mean, "+"),
-            metric.interval(one.difference.interval, "+"),
-            "n/a" if one.difference.p_value is None else p_text(one.difference.p_value),
-            str(one.difference.n),
+            interaction.name,
+            f"{interaction.level} against {interaction.other}",
+            metric.text(_mean(interaction.at_level), "+"),
+            metric.text(_mean(interaction.at_other), "+"),
+            metric.text(interaction.difference.mean, "+"),
+            metric.interval(interaction.difference.interval, "+"),
+            "n/a" if interaction.difference.p_value is None else p_text(interaction.difference.p_value),
+            str(interaction.difference.n),
         ]
-        for one in found
+        for interaction in interactions
     ]
     remark = (
         f"An interaction is the difference from {baseline} with the first value of a setting minus the difference with "

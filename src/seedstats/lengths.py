@@ -16,19 +16,23 @@ _NOTE = (
 )
 
 
-def length_table(one: Comparison, metric: str, title: str) -> Table | None:
+def length_table(comparison: Comparison, metric: str, title: str) -> Table | None:
     """Return the table of a metric by group and length, if it is known at several lengths."""
-    lengths = sorted({length for group in one.groups for name, length in group.known if name == metric and length})
+    lengths = sorted(
+        {length for group in comparison.groups for name, length in group.measurements if name == metric and length}
+    )
     if len(lengths) < 2:
         return None
-    cells = {(group.label, length): _estimate(group, metric, length) for group in one.groups for length in lengths}
+    cells = {
+        (group.label, length): _estimate(group, metric, length) for group in comparison.groups for length in lengths
+    }
     widths = [of.interval.high - of.interval.low for of in cells.values() if of is not None and of.interval]
     positive = sorted(width for width in widths if width > 0)
     places = decimals(positive[len(positive) // 2]) if positive else 4
     rows: list[Row] = []
-    for group in one.groups:
+    for group in comparison.groups:
         rows.append([group.label, *(_text(cells[group.label, length], places) for length in lengths)])
-    return Table(title, ["", *(f"{length:,}" for length in lengths)], rows, _NOTE, highlight=one.baseline)
+    return Table(title, ["", *(f"{length:,}" for length in lengths)], rows, _NOTE, highlight=comparison.baseline)
 
 
 def _estimate(group: Group, metric: str, length: int) -> Estimate | None:
@@ -39,13 +43,13 @@ def _estimate(group: Group, metric: str, length: int) -> Estimate | None:
     return estimate(values.values(), proportion=group.metric.is_proportion and metric == group.metric.name)
 
 
-def _text(of_seeds: Estimate | None, places: int) -> str:
-    if of_seeds is None:
+def _text(over_seeds: Estimate | None, places: int) -> str:
+    if over_seeds is None:
         return "n/a"
-    if of_seeds.interval is None:
-        return f"{of_seeds.mean:.{places}f}"
-    low, high = of_seeds.interval
-    return f"{of_seeds.mean:.{places}f} [{low:.{places}f}, {high:.{places}f}]"
+    if over_seeds.interval is None:
+        return f"{over_seeds.mean:.{places}f}"
+    low, high = over_seeds.interval
+    return f"{over_seeds.mean:.{places}f} [{low:.{places}f}, {high:.{places}f}]"
 
 
 def by_length(comparisons: Mapping[str, Comparison]) -> pd.DataFrame:
@@ -54,13 +58,13 @@ def by_length(comparisons: Mapping[str, Comparison]) -> pd.DataFrame:
     comparisons: by the name of their data.
     """
     rows = []
-    for title, one in comparisons.items():
-        for group in one.groups:
-            for metric, length in group.known:
-                of_seeds = None if length is None else _estimate(group, metric, length)
-                if of_seeds is not None:
-                    low, high = of_seeds.interval or (None, None)
-                    known = {"name": group.name, **group.settings, "data": title, "metric": metric, "length": length}
+    for title, comparison in comparisons.items():
+        for group in comparison.groups:
+            for metric, length in group.measurements:
+                over_seeds = None if length is None else _estimate(group, metric, length)
+                if over_seeds is not None:
+                    low, high = over_seeds.interval or (None, None)
+                    key = {"name": group.name, **group.settings, "data": title, "metric": metric, "length": length}
                     count = len(group.of(metric, length))
-                    rows.append({**known, "n": count, "mean": of_seeds.mean, "low": low, "high": high})
+                    rows.append({**key, "n": count, "mean": over_seeds.mean, "low": low, "high": high})
     return pd.DataFrame(rows)

@@ -100,17 +100,17 @@ def metric_of(rows: pd.DataFrame, name: str | None, length: int | None, better: 
     By default it is that of the first row of a run, at its first length. better: lower or higher, where the table
     doesn't say. Raises BadSetting for what the table doesn't have, with what it has.
     """
-    of_runs = rows[rows["status"] != REFERENCE]
-    names = of_runs["metric"].unique().tolist()
+    run_rows = rows[rows["status"] != REFERENCE]
+    names = run_rows["metric"].unique().tolist()
     if name is not None and name not in names:
-        known = of_runs.loc[of_runs["better"] != "", "metric"].unique().tolist()
-        raise BadSetting("metric", name, f"there is no such metric; {suggestion(name, known or names)}")
-    of_metric = of_runs[of_runs["metric"] == (name or names[0])]
-    lengths = of_metric["length"].dropna().unique().tolist()
+        directed = run_rows.loc[run_rows["better"] != "", "metric"].unique().tolist()
+        raise BadSetting("metric", name, f"there is no such metric; {suggestion(name, directed or names)}")
+    metric_rows = run_rows[run_rows["metric"] == (name or names[0])]
+    lengths = metric_rows["length"].dropna().unique().tolist()
     if length is not None and length not in lengths:
         at = f"is known at {', '.join(map(str, sorted(lengths)))}" if lengths else "is of the whole run, at no length"
         raise BadSetting("length", length, f"{name or names[0]} {at}")
-    first, values = of_metric.iloc[0], of_metric.loc[of_metric["status"] == FINISHED, "value"]
+    first, values = metric_rows.iloc[0], metric_rows.loc[metric_rows["status"] == FINISHED, "value"]
     direction = first["better"] or better
     if not direction:
         problem = f"must be lower or higher, as in better=lower: which {first['metric']} is the better one?"

@@ -106,7 +106,7 @@ def report(
     Beside it stand report.md with its figures, results.csv, the table that was compared, and of metrics at several
     lengths by_length.csv. Raises OSError where the folder can't be written.
     """
-    sections = [Section(title, one) for title, one in comparisons.items()]
+    sections = [Section(title, comparison) for title, comparison in comparisons.items()]
     return Report(sections, verdicts=verdicts).write(Path(folder), table)
 
 

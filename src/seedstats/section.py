@@ -68,52 +68,55 @@ class Section:
     def answers(self) -> list[Block]:
         """Return the answer in one line, right below it that its models are worse than a reference, the findings, and
         what else weakens them."""
-        one = self.comparison
-        undertrained = worse_than_references(one)
-        weak = [text for text in (*caveats(one), *map(ended, self.caveats)) if text not in undertrained]
-        lists = [Bullets([*self.targets, *findings(one)], "answer"), Bullets(weak, "caveat")]
-        first = [Text(headline(one), large=True), *(Text(text, large=True, caveat=True) for text in undertrained)]
+        comparison = self.comparison
+        undertrained = worse_than_references(comparison)
+        weak = [text for text in (*caveats(comparison), *map(ended, self.caveats)) if text not in undertrained]
+        lists = [Bullets([*self.targets, *findings(comparison)], "answer"), Bullets(weak, "caveat")]
+        first = [
+            Text(headline(comparison), large=True),
+            *(Text(text, large=True, caveat=True) for text in undertrained),
+        ]
         return [*first, *(block for block in lists if block.items)]
 
     @property
     def blocks(self) -> list[Block]:
         """Return the section: the answers beside the plot of differences, the table, all figures, and folded below them
         what is read rather than seen."""
-        one = self.comparison
-        every = all_findings(one)
+        comparison = self.comparison
+        sentences = all_findings(comparison)
         below: list[Block] = [Details("How to read this, and how it was tested", [*map(Text, self.methods)])]
-        below += [Details(f"All {len(every)} findings one by one", [Bullets(every)])] if every else []
+        below += [Details(f"All {len(sentences)} findings one by one", [Bullets(sentences)])] if sentences else []
         for block in (*self._tables, *self.tables):
             below.append(Details(block.title, [replace(block, title="")]) if isinstance(block, Table) else block)
-        notes = [*map(ended, (*one.notes, *self.notes))]
+        notes = [*map(ended, (*comparison.notes, *self.notes))]
         below += [Details(f"What is missing here, and why: {len(notes)} notes", [Bullets(notes)])] if notes else []
-        opening = Opening(self.answers, scores_figure(one))
+        opening = Opening(self.answers, scores_figure(comparison))
         pictures: list[Block] = [figure for figure in self.figures if not figure.small]
         small = [figure for figure in self.figures if figure.small]
         pictures += [Heading("What was learned", [Text(self.gallery), Gallery(small)])] if small else []
-        return [opening, self.table, *setting_maps(one), *pictures, *folded([*below, *self.sources])]
+        return [opening, self.table, *setting_maps(comparison), *pictures, *folded([*below, *self.sources])]
 
     @property
     def _tables(self) -> list[Table]:
-        one = self.comparison
-        choices = choices_table(one.groups, one.chosen, one.chosen_by, one.defaults)
-        of_settings = effects_table(one.setting_effects), interactions_table(one.interactions)
-        return [table for table in (choices, pairs.matrix(one), *of_settings) if table]
+        comparison = self.comparison
+        choices = choices_table(comparison.groups, comparison.chosen, comparison.chosen_by, comparison.defaults)
+        setting_tables = effects_table(comparison.setting_effects), interactions_table(comparison.interactions)
+        return [table for table in (choices, pairs.matrix(comparison), *setting_tables) if table]
 
     @property
     def methods(self) -> list[str]:
         """Return what the columns are, and how differences were tested, a paragraph each."""
-        one, metric, n = self.comparison, self.comparison.metric, self.comparison.comparisons
+        comparison, metric, n = self.comparison, self.comparison.metric, self.comparison.comparisons
         direction = "Higher" if metric.higher_is_better else "Lower"
         columns = [
             "n is the number of runs.",
-            f"A difference is the group's mean minus the mean of {one.baseline}, over common seeds"
-            f"{f'; that is the best of {one.candidates} settings' if one.candidates > 1 else ''}.",
+            f"A difference is the group's mean minus the mean of {comparison.baseline}, over common seeds"
+            f"{f'; that is the best of {comparison.candidates} settings' if comparison.candidates > 1 else ''}.",
             "Quote the interval in bold.",
             f"It is corrected for {n} comparisons, so all intervals hold together in 95 % of cases." * (n > 1),
             "The interval of a group alone is not corrected: each misses in 5 % of cases, one of many more often.",
-            "Ranks are all those that the shown differences leave possible." * bool(one.pairs),
-            "Rows in brackets are references, not runs." * bool(one.references),
+            "Ranks are all those that the shown differences leave possible." * bool(comparison.pairs),
+            "Rows in brackets are references, not runs." * bool(comparison.references),
         ]
         tests = [
             "Differences are paired by seed and tested by a paired t test.",
@@ -126,39 +129,39 @@ class Section:
                 "Groups whose seeds all have 0 or 1 are compared as counts, by an exact test alone.",
             ]
         tests.append("Groups are equal within a margin if two one-sided tests show it, corrected likewise.")
-        if one.best:
+        if comparison.best:
             tests.append("In 95 % of pages the first line leaves out no group that is truly among the best.")
-        margin = one.effect or metric.usual_effect
+        margin = comparison.effect or metric.usual_effect
         matters = f"{margin or 0:g} {metric.short_unit}".rstrip()
         margin_in_words = f"The difference that matters is {matters}, and effect=NUMBER sets another one."
         plan = "With effect=NUMBER, findings say whether a difference matters, or how many seeds would show it."
         tests.append(margin_in_words if margin else plan)
         paragraphs = [[f"Metric: {metric.label}. {direction} is better.", self.about], columns, tests]
-        return [" ".join(filter(None, texts)) for texts in [*paragraphs, [fine_print(one)]] if any(texts)]
+        return [" ".join(filter(None, texts)) for texts in [*paragraphs, [fine_print(comparison)]] if any(texts)]
 
     @property
     def table(self) -> Table:
         """Return the table of groups."""
-        one, metric = self.comparison, self.comparison.metric
+        comparison, metric = self.comparison, self.comparison.metric
         alone, compared, further = self._alone, self._compared, self._further
         columns = {**alone, **compared, **further}
         heads = ["", *columns]
-        rows: list[Row] = [[group.label, *(cell(group) for cell in columns.values())] for group in one.groups]
+        rows: list[Row] = [[group.label, *(cell(group) for cell in columns.values())] for group in comparison.groups]
         foot = []
-        for name in one.planned.lost:
-            diverged = one.planned.diverged[name]
-            counts = (diverged, "diverged"), (len(one.planned.seeds[name]) - diverged, "missing")
+        for name in comparison.planned.lost:
+            diverged = comparison.planned.diverged[name]
+            counts = (diverged, "diverged"), (len(comparison.planned.seeds[name]) - diverged, "missing")
             parts = ", ".join(f"{count} {word}" for count, word in counts if count)
             foot.append({"n": f"0 ({parts})" if parts else "0", metric.title: "n/a"} | {"": name})
-        for name, value in sorted(one.references.items(), key=lambda item: metric.sign * item[1]):
+        for name, value in sorted(comparison.references.items(), key=lambda item: metric.sign * item[1]):
             foot.append({"": f"({name})", metric.title: metric.text(value, places=self._places_alone)})
-        headings = [("each by itself", len(alone)), (f"difference from {one.baseline}", len(compared))]
+        headings = [("each by itself", len(alone)), (f"difference from {comparison.baseline}", len(compared))]
         on_terminal = {"", "n", "failed", "median", metric.title, _ALONE, *compared}
         return Table(
             "Results",
             heads,
             rows,
-            highlight=one.baseline,
+            highlight=comparison.baseline,
             foot=[[cells.get(head, "") for head in heads] for cells in foot],
             sortable=True,
             sorted_by=(heads.index(metric.title), "descending" if metric.higher_is_better else "ascending"),
@@ -169,11 +172,11 @@ class Section:
     @property
     def _alone(self) -> dict[str, Column]:
         """Return the columns on each group by itself, by their heads; where runs failed, what a mean hides first."""
-        one, metric = self.comparison, self.comparison.metric
+        comparison, metric = self.comparison, self.comparison.metric
         places = self._places_alone
         columns: dict[str, Column] = {"n": lambda group: group.count}
-        if one.failed:
-            columns["failed"] = lambda group: f"{len(one.failed.get(group.label, ()))} of {len(group.values)}"
+        if comparison.failed:
+            columns["failed"] = lambda group: f"{len(comparison.failed.get(group.label, ()))} of {len(group.values)}"
             columns["median"] = lambda group: metric.text(group.median, places=places)
         columns[metric.title] = lambda group: metric.text(group.estimate.mean, places=places)
         columns[_ALONE] = lambda group: metric.interval(group.estimate.interval, places=places)
@@ -187,19 +190,19 @@ class Section:
     @property
     def _compared(self) -> dict[str, Column]:
         """Return the columns on the differences from the baseline, by their heads."""
-        one, metric = self.comparison, self.comparison.metric
-        places = self._places(d.interval for d in one.differences.values())
+        comparison, metric = self.comparison, self.comparison.metric
+        places = self._places(d.interval for d in comparison.differences.values())
 
         def difference(group: Group) -> str:
-            d = one.differences.get(group.label)
+            d = comparison.differences.get(group.label)
             return "baseline" if d is None else metric.text(d.mean, "+", places)
 
         def interval(group: Group) -> str | Cell:
-            d = one.differences.get(group.label)
+            d = comparison.differences.get(group.label)
             return "" if d is None else Cell(metric.interval(d.interval, "+", places), marked=d.interval is not None)
 
         def p_value(group: Group) -> str:
-            d = one.differences.get(group.label)
+            d = comparison.differences.get(group.label)
             return "" if d is None else "n/a" if d.p_value is None else p_text(d.p_value)
 
         return {"difference": difference, "95 % interval, all at once": interval, "p (Holm)": p_value}
@@ -207,9 +210,9 @@ class Section:
     @property
     def _further(self) -> dict[str, Column]:
         """Return the other columns, by their heads."""
-        one, ranks = self.comparison, self._ranks
+        comparison, ranks = self.comparison, self._ranks
         columns: dict[str, Column] = {}
-        if (best := one.best) is not None:
+        if (best := comparison.best) is not None:
             words = dict.fromkeys(best.members, "yes") | dict.fromkeys(best.left_out, "no")
             columns["may be best"] = lambda group: words.get(group.label, "")
         if ranks:
@@ -233,17 +236,20 @@ class Section:
     @property
     def _ranks(self) -> dict[str, str]:
         """Return the ranks that each group may have, "1 to 3", if all pairs were compared."""
-        one = self.comparison
-        intervals = rank_intervals([group.label for group in one.groups], one.shown) if one.pairs else {}
+        comparison = self.comparison
+        intervals = (
+            rank_intervals([group.label for group in comparison.groups], comparison.shown) if comparison.pairs else {}
+        )
         return {label: f"{low}" if low == high else f"{low} to {high}" for label, (low, high) in intervals.items()}
 
     @property
     def _other_lengths(self) -> dict[str, int]:
         """Return the lengths at which the metric is known, but for the compared one, by the heads of their columns."""
-        one = self.comparison
-        known = {length for group in one.groups for name, length in group.known if name == one.metric.name}
-        lengths = sorted({length for length in known if length is not None} - {one.metric.length})
-        return {f"{one.metric.name} at {length}": length for length in lengths}
+        comparison = self.comparison
+        metric = comparison.metric
+        at = {length for group in comparison.groups for name, length in group.measurements if name == metric.name}
+        lengths = sorted({length for length in at if length is not None} - {metric.length})
+        return {f"{metric.name} at {length}": length for length in lengths}
 
 
 def _cell_of(cells: Mapping[str, str], group: Group) -> str:

@@ -92,20 +92,20 @@ def _require_one(table: pd.DataFrame, text: pd.DataFrame, name: str) -> None:
 
 def _with_missing(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with a row for each seed that a group lacks and another group on the same data has."""
-    known = table["better"] != ""  # of other metrics, such as times, no seed is missed
-    of_runs = table[(known | ~known.any()) & (table["status"] != REFERENCE)]
+    directed = table["better"] != ""  # of other metrics, such as times, no seed is missed
+    run_rows = table[(directed | ~directed.any()) & (table["status"] != REFERENCE)]
     settings = [name for name in table if name not in KNOWN]
-    keys = of_runs[["data", "metric", "length", "name", *settings]].astype(object).fillna("")
+    keys = run_rows[["data", "metric", "length", "name", *settings]].astype(object).fillna("")
     seeds: dict[tuple[Any, ...], dict[tuple[Any, ...], set[int]]] = {}  # by data, metric and length, then by group
     first: dict[tuple[Any, ...], Any] = {}  # row of each group
-    for index, key, seed in zip(keys.index, keys.itertuples(index=False, name=None), of_runs["seed"], strict=True):
+    for index, key, seed in zip(keys.index, keys.itertuples(index=False, name=None), run_rows["seed"], strict=True):
         seeds.setdefault(key[:3], {}).setdefault(key, set()).add(seed)
         first.setdefault(key, index)
     rows, missing = [], []
-    for of_groups in seeds.values():
-        every = set[int]().union(*of_groups.values())
-        for key, of_group in of_groups.items():
-            for seed in sorted(every - of_group):
+    for seeds_by_group in seeds.values():
+        all_seeds = set[int]().union(*seeds_by_group.values())
+        for key, group_seeds in seeds_by_group.items():
+            for seed in sorted(all_seeds - group_seeds):
                 rows.append(first[key])
                 missing.append(seed)
     added = table.loc[rows].assign(seed=missing, value=np.nan, status=MISSING, caveat="", folder="")
@@ -150,9 +150,9 @@ def _number(text: str) -> float:
 
 
 def _statuses(text: pd.DataFrame, values: "pd.Series[float]") -> "pd.Series[str]":
-    known = [text["value"] == "", ~np.isfinite(values), text["seed"] == ""]
-    of_value = np.select(known, [MISSING, DIVERGED, REFERENCE], FINISHED)
-    inferred = pd.Series(of_value, text.index)
+    conditions = [text["value"] == "", ~np.isfinite(values), text["seed"] == ""]
+    by_value = np.select(conditions, [MISSING, DIVERGED, REFERENCE], FINISHED)
+    inferred = pd.Series(by_value, text.index)
     if "status" not in text:
         return inferred
     statuses = text["status"].where(text["status"] != "", inferred)

@@ -18,16 +18,16 @@ from seedstats.statistics.families import holm
 from seedstats.statistics.intervals import CONFIDENCE
 
 
-def against_target(one: Comparison, target: float, sd: float | None = None) -> tuple[list[str], Table]:
+def against_target(comparison: Comparison, target: float, sd: float | None = None) -> tuple[list[str], Table]:
     """Return a sentence on each group, whether its mean is shown to be better than `target`, and a table of them.
 
     sd: the known standard deviation of a run; None: each group's own, which takes two seeds.
     """
-    metric, kind = one.metric, "t test" if sd is None else f"z test with sd {sd:g}"
-    alone = {group.label: p for group in one.groups if (p := _p_value(group, target, sd)) is not None}
+    metric, kind = comparison.metric, "t test" if sd is None else f"z test with sd {sd:g}"
+    alone = {group.label: p for group in comparison.groups if (p := _p_value(group, target, sd)) is not None}
     corrected = holm(alone)
     sentences, rows = [], []
-    for group in one.groups:
+    for group in comparison.groups:
         n, mean, p = len(group.values), group.estimate.mean, corrected.get(group.label)
         error = (group.estimate.sd or 0.0 if sd is None else sd) / math.sqrt(n)
         places = decimals(4 * error)

@@ -56,11 +56,11 @@ class Verdict(TestedClaim):
     def difference(self) -> str:
         """Return of an interaction its mean and interval, of claims with several tests those of the least sure
         one's margins, a sentence, else nothing."""
-        of_margins = bool(self.claim.within or self.claim.all_of)
-        if not (self.claim.between or of_margins) or not all(map(math.isfinite, self.weakest.margins.values())):
+        has_margins = bool(self.claim.within or self.claim.all_of)
+        if not (self.claim.between or has_margins) or not all(map(math.isfinite, self.weakest.margins.values())):
             return ""
         mean = fixed(self.weakest.mean + self.claim.by, 3, "+")
-        what = "Beyond the claim, in its least sure part: " if of_margins else "The difference is "
+        what = "Beyond the claim, in its least sure part: " if has_margins else "The difference is "
         return f"{what}{mean} {self._limits(self.claim.by) or 'in all seeds'}"
 
     def _limits(self, shift: float = 0.0) -> str:
@@ -160,10 +160,10 @@ def verdicts(claims: Sequence[Claim], comparisons: Mapping[str, Comparison]) -> 
             tested.append(tested_claim(claim, comparisons))
         except BadSetting as error:
             raise BadSetting(f"claims[{number}].{error.option}".rstrip("."), error.value, error.problem) from None
-    family = {place: one for place, one in enumerate(tested) if one.claim.tested}
-    p = holm({place: one.p_alone for place, one in family.items()})
-    opposite = holm({place: one.p_opposite_alone for place, one in family.items()})
+    family = {place: claim_test for place, claim_test in enumerate(tested) if claim_test.claim.tested}
+    p = holm({place: claim_test.p_alone for place, claim_test in family.items()})
+    opposite = holm({place: claim_test.p_opposite_alone for place, claim_test in family.items()})
     return [
-        Verdict(**vars(one), p=p.get(place, 1.0), p_opposite=opposite.get(place, 1.0), family=len(family))
-        for place, one in enumerate(tested)
+        Verdict(**vars(claim_test), p=p.get(place, 1.0), p_opposite=opposite.get(place, 1.0), family=len(family))
+        for place, claim_test in enumerate(tested)
     ]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from common import ALIBI, RunScript, assert_refused
 
-from poslab.contract.parts import PARTS
+from poslab.contract.checks import CHECKS
 
 WINDOWED = """
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ def test_the_command(run_script: RunScript, tmp_path: Path, monkeypatch: pytest.
     title, *lines = output.splitlines()
     assert (code, errors, title) == (0, "", "own_alibi.MyALiBi pos.steepest=0.5")
     results = {line[:22].strip(): line[22:] for line in lines if line}
-    assert results.keys() == PARTS.keys()
+    assert results.keys() == CHECKS.keys()
     not_tried = {part: result for part, result in results.items() if not result.startswith("ok")}
     assert not_tried.pop("formula of the paper") == "not tried: it has no reference_score"
     assert not_tried.keys() <= {"device", *(() if find_spec("transformers") else ("export",))}

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from poslab import GPT
 from poslab.contract import try_scheme
-from poslab.contract.parts import LONGEST_WINDOW, PARTS, outcome
+from poslab.contract.checks import CHECKS
+from poslab.contract.trial import LONGEST_WINDOW, outcome
 from poslab.errors import SettingError
 from poslab.positions import Curves, Matrix, ModelShape, PositionScheme, RelativeTerms
 from poslab.positions.alibi import ALiBi
@@ -190,22 +191,22 @@ MISTAKES: dict[str, list[tuple[PositionScheme, str]]] = {
     ("part", "scheme", "said"), [(part, *mistake) for part, mistakes in MISTAKES.items() for mistake in mistakes]
 )
 def test_a_mistake_is_found(part: str, scheme: PositionScheme, said: str) -> None:
-    result, words = outcome(PARTS[part], scheme)
+    result, words = outcome(CHECKS[part], scheme)
     assert (result, words.removeprefix("pos=Mine.")[: len(said)]) == ("differs", said)
     assert "\n" not in words
 
 
 def test_what_can_not_be_tried_is_said() -> None:
-    assert outcome(PARTS["formula of the paper"], mine(score_mod=WINDOWS[2]["score_mod"])) == (
+    assert outcome(CHECKS["formula of the paper"], mine(score_mod=WINDOWS[2]["score_mod"])) == (
         "not tried",
         "it has no reference_score",
     )
     for part in ("formula of the paper", "no look ahead", "kernels", "cache", "memory"):
-        result, words = outcome(PARTS[part], windowed(LONGEST_WINDOW + 1, **WINDOWS[0]))
+        result, words = outcome(CHECKS[part], windowed(LONGEST_WINDOW + 1, **WINDOWS[0]))
         assert (result, words[:36]) == ("not tried", "its window of 513 keys is wider than"), part
-        assert outcome(PARTS[part], Layers((Entry(RoPE(), LONGEST_WINDOW), Entry(ALiBi()))))[0] == "ok", part
+        assert outcome(CHECKS[part], Layers((Entry(RoPE(), LONGEST_WINDOW), Entry(ALiBi()))))[0] == "ok", part
     for part in ("no look ahead", "cache"):  # as before a training, whose length is given
-        assert outcome(PARTS[part], windowed(LONGEST_WINDOW + 1, **WINDOWS[0]), context_length=40)[0] == "ok", part
+        assert outcome(CHECKS[part], windowed(LONGEST_WINDOW + 1, **WINDOWS[0]), context_length=40)[0] == "ok", part
 
 
 SHAPE = ModelShape(context_length=256, embed_dim=24, num_layers=4, num_heads=2)
@@ -223,7 +224,7 @@ def test_only_a_class_from_outside_is_tried_once_and_moves_no_generator(monkeypa
     for scheme in (mine(), ALiBi()):
         try_scheme(scheme, SHAPE)
     assert torch.equal(torch.random.get_rng_state(), drawn)
-    monkeypatch.setattr("poslab.contract.parts.PARTS", {})  # so that trying again fails
+    monkeypatch.setattr("poslab.contract.checks.CHECKS", {})  # so that trying again fails
     try_scheme(RoPE(), SHAPE)
     try_scheme(scheme, SHAPE)
     with pytest.raises(SettingError, match="raises KeyError"):

@@ -12,7 +12,7 @@ from poslab.evaluation.pictures import needs_rows, sample_pairs
 from poslab.evaluation.probes import Probes
 from poslab.explanation import charts, measures
 from poslab.explanation.model_under_study import Findings, ModelUnderStudy
-from poslab.explanation.probe_data import Questions, of_task, of_text
+from poslab.explanation.probe_data import Questions, task_probes, text_probes
 from poslab.explanation.retrieved import QUERIES, retrieved
 from poslab.explanation.sentences import sentences, uses_position
 from poslab.model.memory import MemoryGPT, Retrieval
@@ -100,21 +100,21 @@ def test_shares_of_right_answers() -> None:
 
 def test_questions_of_a_text_have_a_full_context() -> None:
     text = random_text(5 * CONTEXT).long()
-    probe_data = of_text("text", text, lively_model(UNBOUNDED[0]))
+    probe_data = text_probes("text", text, lively_model(UNBOUNDED[0]))
     (some,) = probe_data.questions
     windows = text.unfold(0, CONTEXT + 1, 1)
     found = torch.cat([some.tokens, some.wanted[:, None]], 1)
     assert torch.equal(found[0], windows[0])
     assert torch.equal(found[-1], windows[-1])
     assert all((windows == row).all(1).any() for row in found)
-    assert of_text("short", text[:2], lively_model(UNBOUNDED[0])).windows.shape == (2, 1)
+    assert text_probes("short", text[:2], lively_model(UNBOUNDED[0])).windows.shape == (2, 1)
 
 
 @pytest.mark.parametrize("name", ["recall", "addition"])
 def test_questions_of_a_task_are_its_own(name: str) -> None:
     task = compose_config(f"data={name}").data
     tokens, targets, positions = task.test(task.lengths[-1])
-    for some in of_task(task, GPT(vocab_size=2, embed_dim=4)).questions:
+    for some in task_probes(task, GPT(vocab_size=2, embed_dim=4)).questions:
         place = some.tokens.shape[1] - 1
         for row, wanted in zip(some.tokens, some.wanted, strict=True):
             rows = (tokens[:, : place + 1] == row).all(1)
@@ -189,7 +189,7 @@ def test_what_is_retrieved() -> None:
     """Memories of the longest document, found by the last tokens of a segment."""
     model = MemoryGPT(retrieval=Retrieval(layer=0, size=2 * CONTEXT + 1, k=3), **SIZES).eval()
     text, ends = random_text(9 * CONTEXT).long(), torch.tensor([CONTEXT, 3 * CONTEXT])
-    tokens = of_text("text", text, model, ends).passage
+    tokens = text_probes("text", text, model, ends).passage
     assert torch.equal(tokens, text[3 * CONTEXT : 7 * CONTEXT])
     found = retrieved(model, tokens)
     assert found.gates.tolist() == [0.5, 0.5]
@@ -203,14 +203,14 @@ def test_what_is_retrieved() -> None:
     assert torch.allclose(found.weights.sum(-1), torch.ones(()), atol=1e-6)
     assert found.weights.diff().max() <= 0
     assert min(found.queries) - 3 * CONTEXT < found.median_distance <= 3 * CONTEXT
-    assert of_text("text", text[:CONTEXT], model).passage is None
+    assert text_probes("text", text[:CONTEXT], model).passage is None
 
 
 def test_a_sentence_of_ones_own_retrieves_from_the_text() -> None:
     model = MemoryGPT(retrieval=Retrieval(layer=0), **SIZES)
     text = random_text(5 * CONTEXT + 3).long()
     vocabulary = Symbols(tuple(f"s{n}" for n in range(VOCAB)))
-    probe_data = of_text("text", text, model).with_sentence(vocabulary, "s1 s2 s3", CONTEXT)
+    probe_data = text_probes("text", text, model).with_sentence(vocabulary, "s1 s2 s3", CONTEXT)
     assert torch.equal(probe_data.passage, torch.cat([text[: 5 * CONTEXT], torch.tensor([1, 2, 3])]))
 
 

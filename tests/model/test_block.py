@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from poslab import GPT
 from poslab.config.nodes import TARGET
-from poslab.contract.parts import PARTS, NotTried, compare
+from poslab.contract.checks import CHECKS
+from poslab.contract.trial import NotTried, compare
 from poslab.errors import SettingError
 from poslab.model.mlp import GELU, ReLU2, SwiGLU
 from poslab.positions.nope import NoPE
@@ -93,7 +94,7 @@ def test_modern_is_the_block_of_transformers(family: str, head_dim: int) -> None
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_scheme_works_in_every_block(name: str, part: str) -> None:
     try:
-        compare(PARTS[part], make_scheme(name), **RICH)
+        compare(CHECKS[part], make_scheme(name), **RICH)
     except NotTried as reason:
         pytest.skip(str(reason))
 
@@ -101,7 +102,7 @@ def test_every_scheme_works_in_every_block(name: str, part: str) -> None:
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_scheme_rounds_to_bfloat16_in_every_block(name: str) -> None:
     """Normalised queries and keys have larger scores, and so more rounding, than the contract's limit is for."""
-    for what, found, expected, room in PARTS["bfloat16"](make_scheme(name), **RICH):
+    for what, found, expected, room in CHECKS["bfloat16"](make_scheme(name), **RICH):
         assert (found - expected).abs().max() <= 2 * room * expected.abs().max().clamp(min=1), what
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from poslab import GPT
 from poslab.attention import scheme_attention
-from poslab.contract.parts import RISING
+from poslab.contract.trial import RISING
 from poslab.errors import SettingError
 from poslab.model.cache import KeyValueCache
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from poslab import GPT
 from poslab.attention import scheme_attention
-from poslab.contract.parts import PARTS, outcome
+from poslab.contract.checks import CHECKS
+from poslab.contract.trial import outcome
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.absolute import Absolute
 from poslab.positions.base import knows_nothing
@@ -133,7 +134,7 @@ def test_a_layer_is_its_scheme_s_own() -> None:
 )
 def test_any_schemes_in_any_layers(scheme: PositionScheme) -> None:
     for part in ("hooks", "pictures", "formula of the paper", "kernels", "cache", "memory"):
-        assert outcome(PARTS[part], scheme)[0] == "ok", part
+        assert outcome(CHECKS[part], scheme)[0] == "ok", part
 
 
 def test_each_layer_takes_the_kernel_of_its_scheme() -> None:

@@ -17,7 +17,8 @@ from torch import Tensor
 from poslab import GPT
 from poslab.attention import PositionIds, SchemeLayer, scheme_attention
 from poslab.config.files import CONFIGS
-from poslab.contract.parts import PARTS, outcome
+from poslab.contract.checks import CHECKS
+from poslab.contract.trial import outcome
 from poslab.errors import UserError
 from poslab.positions import ModelShape, PositionScheme
 
@@ -48,11 +49,11 @@ def test_yaml_lists_every_setting_with_its_default(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*SCHEMES, *VARIANTS, *sorted(OTHERS.keys() - {"none", "rotary"})])
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", CHECKS)
 def test_the_contract(name: str, part: str) -> None:
     scheme = OTHERS[name]() if name in OTHERS else make_scheme(name)
     assert GPT(scheme, **SIZES)  # or nothing would be tried
-    result, words = outcome(PARTS[part], scheme)
+    result, words = outcome(CHECKS[part], scheme)
     assert result != "differs", words
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from poslab.contract.parts import PARTS, compare
+from poslab.contract.checks import CHECKS
+from poslab.contract.trial import compare
 from poslab.positions import PositionScheme, RelativeTerms
 
 
@@ -71,4 +72,4 @@ def random_terms(
 
 
 def assert_is_the_formula(scheme: PositionScheme) -> None:
-    compare(PARTS["formula of the paper"], scheme)
+    compare(CHECKS["formula of the paper"], scheme)

@@ -51,9 +51,9 @@ def overrides_of_jobs(config: DictConfig, loader: ConfigLoader, arguments: Seque
     params, parser = written["params"] or {}, OverridesParser.create(config_loader=loader)
     jobs: list[tuple[str, list[str]]] = []  # each with its seed
     for grid in written["grids"] or [{}]:
-        given = [*(f"{name}={as_typed(value)}" for name, value in {**params, **grid}.items()), *arguments]
+        words = [*(f"{name}={as_typed(value)}" for name, value in {**params, **grid}.items()), *arguments]
         choices: dict[str, list[str]] = {}  # the last override of a name counts
-        for override in parser.parse_overrides(given):
+        for override in parser.parse_overrides(words):
             name = override.get_key_element()
             swept = override.is_sweep_override()
             values: Any = override.sweep_string_iterator() if swept else [override.get_value_element_as_str()]

@@ -83,8 +83,8 @@ class AttentionSpec:
         if self.first_key is not None:
             seen = seen & (torch.arange(key_length, device=device) >= self.first_key[:, None, None, None])
         if self.documents is not None:
-            of_queries = self.documents[:, self.offset : self.offset + query_length]
-            seen = seen & (of_queries[:, None, :, None] == self.documents[:, None, None])
+            query_documents = self.documents[:, self.offset : self.offset + query_length]
+            seen = seen & (query_documents[:, None, :, None] == self.documents[:, None, None])
         return seen
 
     def keys_seen(self, query_length: int, key_length: int, device: torch.device | None = None) -> Tensor:
@@ -114,31 +114,31 @@ def parts_of(terms: RelativeTerms | None, **more: object) -> set[str]:
     "far rows" where tables tell apart more than the distances from 0 to `NEAR` at most, "bias that isn't linear" where
     there is one.
     """
-    given = {name for name, part in more.items() if part is not None}
+    names = {name for name, part in more.items() if part is not None}
     if terms is None:
-        return given
+        return names
     tables = set(terms.tables)
     if torch.compiler.is_exporting():  # for any length, and by no kernel that asks for these two
-        return given | tables
+        return names | tables
     many = bool(tables & {"keys", "queries"}) and terms.highest - terms.lowest >= _MANY_ROWS
     far = bool(tables) and not terms.lowest <= 0 < terms.highest <= NEAR
     curved = terms.bias is not None and not terms.linear
     named = {"many rows": many, "far rows": far, "bias that isn't linear": curved}
-    return given | tables | {name for name, does in named.items() if does}
+    return names | tables | {name for name, does in named.items() if does}
 
 
-def for_queries(q: Tensor, *of_keys: Tensor) -> list[Tensor]:
+def for_queries(q: Tensor, *keys_and_values: Tensor) -> list[Tensor]:
     """Repeat keys and values (B, Hkv, Tk, Dh) for the heads of q (B, H, Tq, Dh), (B, H, Tk, Dh): H / Hkv of these, one
     after the other, have the same ones."""
     heads = q.shape[1]
-    return [x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1) for x in of_keys]
+    return [x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1) for x in keys_and_values]
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[None]:
     """Disable autocast, for sums along the text and logarithms of positions; no-op on devices without autocast."""
     # The compiler of torch 2.11 can't trace the question; what it compiles for has autocast.
-    known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device.type)
-    return torch.autocast(device.type, enabled=False) if known else nullcontext()
+    is_known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if is_known else nullcontext()
 
 
 def no_infinity(largest: Tensor) -> Tensor:
@@ -246,8 +246,8 @@ def pair_scores(q: Tensor, k: Tensor, spec: AttentionSpec, seen: Tensor) -> tupl
         tile = ScoreTile(scores, q, k, state, i, j, seen, spec.scale, spec.causal, query_index, *more)
         scores = pairwise.score_mod(pairwise.tables, tile)
         if scores.shape[-1] > key_length:
-            scores, of_tile = scores.split([key_length, 1], -1)
-            null = of_tile if null is None else torch.logaddexp(null, of_tile)
+            scores, null_score = scores.split([key_length, 1], -1)
+            null = null_score if null is None else torch.logaddexp(null, null_score)
     return scores, null
 
 
@@ -267,6 +267,6 @@ def _dropout_factors(q: Tensor, k: Tensor, spec: AttentionSpec, dropout_p: float
     dropout = WeightDropout(dropout_p, q.device)
     factors = q.new_zeros(*q.shape[:3], k.shape[-2])
     for block in query_blocks(q.shape[-2], k.shape[-2], spec.offset, spec.causal, spec.window):
-        of_block = factors[..., block.rows, block.columns]
-        of_block.copy_(dropout.factors(block, of_block))
+        block_factors = factors[..., block.rows, block.columns]
+        block_factors.copy_(dropout.factors(block, block_factors))
     return factors

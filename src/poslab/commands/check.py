@@ -7,7 +7,8 @@ from poslab.config.nodes import TARGET, shown, with_settings
 from poslab.config.parts import module_node
 from poslab.config.schemes import node_of, parse_scheme
 from poslab.config.scripts import CheckConfig
-from poslab.contract.parts import PARTS, outcome
+from poslab.contract.checks import CHECKS
+from poslab.contract.trial import outcome
 from poslab.errors import RunStopped, as_typed
 
 
@@ -18,12 +19,12 @@ def run_check(config: CheckConfig) -> None:
     """
     scheme, counts = parse_scheme(with_settings({}, config.pos)), Counter[str]()
     block = {part: module_node(node, f"model.{part}") for part, node in config.block.items()}
-    name, given = config.pos[TARGET], {key: value for key, value in config.pos.items() if key != TARGET}
+    name, settings = config.pos[TARGET], {key: value for key, value in config.pos.items() if key != TARGET}
     in_block = [f"{setting}={as_typed(value)}" for setting, value in shown(block).items()]
     for tried in ({}, *(() if block else scheme.variants)):
-        print(name, *in_block, *(f"pos.{key}={as_typed(value)}" for key, value in (given | tried).items()))
-        for what, part in PARTS.items():
-            result, words = outcome(part, parse_scheme(node_of(scheme) | tried), **block)
+        print(name, *in_block, *(f"pos.{key}={as_typed(value)}" for key, value in (settings | tried).items()))
+        for what, check in CHECKS.items():
+            result, words = outcome(check, parse_scheme(node_of(scheme) | tried), **block)
             counts[result] += 1
             print(f"{what:22}{result}{': ' if words else ''}{words}", flush=True)
             if what == "hooks" and result == "differs":

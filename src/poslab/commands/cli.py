@@ -32,7 +32,7 @@ class Command:
 def _imported_later(command: str, function: str, count: int = 1) -> Callable[..., None]:
     """Return a command's function, imported once the command line is checked, which needs no torch. count: how many it
     takes of the arguments that `plain_command` gives, settings and the command as typed."""
-    return lambda *given: getattr(import_module(f"poslab.commands.{command}"), function)(*given[:count])
+    return lambda *arguments: getattr(import_module(f"poslab.commands.{command}"), function)(*arguments[:count])
 
 
 def plain_command(name: str, schema: type[Schema], work: Callable[[Schema, str], None]) -> Command:

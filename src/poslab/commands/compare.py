@@ -43,29 +43,29 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
         results = read_folders(config)
     for line in results.left_out:
         print(f"left out  {line}")
-    found = compared(results, config)
-    shown = [Results.section(results, title, one) for title, one in found.items()]
+    comparisons = compared(results, config)
+    shown = [Results.section(results, title, comparison) for title, comparison in comparisons.items()]
     # The answer first, as the base class has it: pictures and measurements of runs take longer.
     written = f"Claims of {config.claims}, {when_written(file)}." if file else ""
-    print(terminal.page(Report(shown, verdicts=_verdicts(claims, found), written=written).on_screen), flush=True)
+    print(terminal.page(Report(shown, verdicts=_verdicts(claims, comparisons), written=written).on_screen), flush=True)
     if config.measure and results.missing:
         results = results.measured()
-        found = compared(results, config)
+        comparisons = compared(results, config)
     print("drawing ...", flush=True)
-    sections = [results.section(title, one) for title, one in found.items()]
+    sections = [results.section(title, comparison) for title, comparison in comparisons.items()]
     for sentence in _new(shown, sections):
         print(f"now     {sentence}")
     report = Report(
         sections,
         "Which position scheme?" if config.table is None else "Which is best?",
-        _verdicts(claims, found),
+        _verdicts(claims, comparisons),
         written,
-        [*results.across(found), *setting_figures(found), *heat_maps(found)],
+        [*results.across(comparisons), *setting_figures(comparisons), *heat_maps(comparisons)],
         command,
         results.left_out,
     )
     page = report.write(results.folder, results.table)
-    means = results.write_means(found)
+    means = results.write_means(comparisons)
     for note in (note for section in sections for note in (*section.comparison.notes, *section.notes)):
         print(f"note: {note}", file=sys.stderr)
     print(f"\nreport  {page} (also report.md, results.csv, by_length.csv)")
@@ -80,23 +80,27 @@ def _new(before: Sequence[Section], after: Sequence[Section]) -> list[str]:
     return [text for section in after for text in findings(section.comparison) if text not in earlier]
 
 
-def _verdicts(claims: Sequence[Claim], found: Mapping[str, Comparison]) -> list[Verdict]:
+def _verdicts(claims: Sequence[Claim], comparisons: Mapping[str, Comparison]) -> list[Verdict]:
     """Return the verdicts on claims. Raises SettingError for a claim on what isn't there."""
-    losses = [name for one in found.values() for group in one.groups for name, _ in group.known]
+    losses = [
+        name for comparison in comparisons.values() for group in comparison.groups for name, _ in group.measurements
+    ]
     loss = next((name for name in (TEST_LOSS, LAST_VALIDATION_LOSS) if name in losses), LOSS)
     named = [replace(claim, metric=loss) if claim.metric == LOSS and LOSS not in losses else claim for claim in claims]
     try:
-        return verdicts(named, found)
+        return verdicts(named, comparisons)
     except BadSetting as error:
         raise SettingError(error.option, error.value, error.problem) from error
 
 
-def _claims_file(given: str) -> Path:
+def _claims_file(name_or_path: str) -> Path:
     """Return the file at a path, or the one of that name in configs/claims. Raises SettingError if there is neither."""
-    file = Path(given).expanduser()
+    file = Path(name_or_path).expanduser()
     if file.is_file():
         return file
-    known = {of.relative_to(CLAIMS).with_suffix("").as_posix(): of for of in sorted(CLAIMS.rglob("*.yaml"))}
-    if given not in known:
-        raise SettingError("claims", given, f"no such file, nor one in configs/claims; {suggestion(given, known)}")
-    return known[given]
+    claims_files = {of.relative_to(CLAIMS).with_suffix("").as_posix(): of for of in sorted(CLAIMS.rglob("*.yaml"))}
+    if name_or_path not in claims_files:
+        raise SettingError(
+            "claims", name_or_path, f"no such file, nor one in configs/claims; {suggestion(name_or_path, claims_files)}"
+        )
+    return claims_files[name_or_path]

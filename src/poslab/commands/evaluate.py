@@ -99,12 +99,12 @@ def _write(checkpoint: Checkpoint, text: Text, evaluation: Evaluation, own: bool
     """Write into the run's folder, or beside a checkpoint that is in none; other texts, checkpoints and settings get
     other names. Where nothing can be written, a note says so: the figures are on the screen."""
     run, path = checkpoint.run, checkpoint.path
-    parts = [] if run is not None and path == run.best else [path.stem]
-    parts += [] if own else [_short(text.name)]
+    name_parts = [] if run is not None and path == run.best else [path.stem]
+    name_parts += [] if own else [_short(text.name)]
     if checkpoint.settings:
         named = {name.replace(TARGET, "pos"): as_typed(value) for name, value in checkpoint.settings.items()}
-        parts.append(_short("-".join(f"{name}_{value}" for name, value in named.items())))
-    name = "-".join([Path(EVALUATION).stem, *parts]) + Path(EVALUATION).suffix
+        name_parts.append(_short("-".join(f"{name}_{value}" for name, value in named.items())))
+    name = "-".join([Path(EVALUATION).stem, *name_parts]) + Path(EVALUATION).suffix
     file = (run.path if run else path.parent) / name
     try:
         write_evaluation(file.parent, text, evaluation, file.name)

@@ -19,7 +19,7 @@ from poslab.errors import SettingError, UserError, as_typed
 from poslab.evaluation.files import own_task, own_text
 from poslab.explanation.model_under_study import ModelUnderStudy, examine, require_comparable
 from poslab.explanation.page import MARK, write
-from poslab.explanation.probe_data import of_task, of_text
+from poslab.explanation.probe_data import task_probes, text_probes
 from poslab.model.decoder import GPT
 from poslab.model.memory import decoder_of
 from poslab.processors import compute_on
@@ -116,9 +116,9 @@ def _trained(label: str, checkpoint: Checkpoint, config: ExplainConfig) -> Model
     try:
         if "path" in (checkpoint.config.get("data") or {"path": None}):
             text = own_text(checkpoint)
-            probe_data = of_text(text.name, text.tokens, model, text.ends)
+            probe_data = text_probes(text.name, text.tokens, model, text.ends)
         else:
-            probe_data = of_task(own_task(checkpoint, config.allow_code), model)
+            probe_data = task_probes(own_task(checkpoint, config.allow_code), model)
         probe_data = probe_data.with_sentence(checkpoint.vocabulary, config.sentence, model.shape.context_length)
     except UserError as error:
         if isinstance(error, SettingError) and error.option == "sentence":
@@ -144,7 +144,7 @@ def _untrained(config: ExplainConfig) -> ModelUnderStudy:
     corpus = corpus_of(parsed.data)
     torch.manual_seed(parsed.settings.seed)
     model = decoder_of(parsed.pos, vocab_size=corpus.vocabulary.size, **parsed.model.arguments).eval()
-    text = of_text(f"{corpus.name}, validation part", corpus.validation, model)
+    text = text_probes(f"{corpus.name}, validation part", corpus.validation, model)
     text = text.with_sentence(corpus.vocabulary, config.sentence, model.shape.context_length)
     facts = _facts(model) | {"training": "none: as it is made, before its first step"}
     return ModelUnderStudy(parsed.pos_name, model, corpus.vocabulary, facts, text, trained=False)

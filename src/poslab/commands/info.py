@@ -70,11 +70,11 @@ def _data() -> dict[str, str]:
     """Check each file that data/README.md lists against the hash that stands there."""
     table = (BUNDLED_DATA / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `([^`]+)` \|.*\| `([0-9a-f]{64})` \|$", table, flags=re.MULTILINE)
-    found = {}
+    states = {}
     for name, sha256 in listed:
         try:
             same = file_sha256(BUNDLED_DATA / name, "data", name) == sha256
-            found[name] = "as published" if same else "CHANGED: not the file that poslab came with"
+            states[name] = "as published" if same else "CHANGED: not the file that poslab came with"
         except SettingError as error:
-            found[name] = error.problem
-    return found | {"tokens are kept in": str(default_cache_dir())}
+            states[name] = error.problem
+    return states | {"tokens are kept in": str(default_cache_dir())}

@@ -57,7 +57,7 @@ def run_train(typed: list[str]) -> None:
     roots = [CONFIGS, *_config_dir(flags)]
     with _in_users_words(typed):
         if helps:
-            print(_help(settings, roots, every="all" in typed))
+            print(_help(settings, roots, with_all="all" in typed))
             return
         composed = _by_hydra(flags, settings)
         if composed is None:  # a sweep is over, or what was asked for is shown
@@ -175,7 +175,7 @@ def _in_users_words(typed: list[str]) -> Iterator[None]:
         raise UserError(explain(error, typed)) from error
 
 
-def _help(settings: list[str], roots: list[Path], every: bool) -> str:
+def _help(settings: list[str], roots: list[Path], with_all: bool) -> str:
     """Fill in the template of the config, or its header, with the settings of every day. (Hydra's own --help lists its
     groups twice over and takes a second.)"""
     searched = f"hydra.searchpath={[str(folder) for folder in roots[1:]]}"
@@ -185,7 +185,7 @@ def _help(settings: list[str], roots: list[Path], every: bool) -> str:
         hydra_config = config.pop("hydra")
     choices = hydra_config.runtime.choices
     plain: Any = OmegaConf.to_container(config)
-    if not every:
+    if not with_all:
         shown = every_day_text(plain, choices, roots)
         return Template(as_called(hydra_config.help.header)).substitute(CONFIG=shown)
     return Template(as_called(hydra_config.help.template)).substitute(

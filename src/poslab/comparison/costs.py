@@ -26,18 +26,18 @@ _CAPTION = (
 )
 
 
-def cost_columns(one: Comparison) -> dict[str, Mapping[str, str]]:
+def cost_columns(comparison: Comparison) -> dict[str, Mapping[str, str]]:
     """Return the columns of costs that the table of groups has, by their heads, with a cell for each label."""
     columns: dict[str, Mapping[str, str]] = {}
     for name, head in (("params_scheme", "parameters added"), (SPEED, "tokens/s"), ("peak_memory_mb", "peak MB")):
-        known = {group.label: f"{median(of.values()):,.0f}" for group in one.groups if (of := group.of(name))}
-        columns |= {head: known} if known else {}
+        medians = {group.label: f"{median(of.values()):,.0f}" for group in comparison.groups if (of := group.of(name))}
+        columns |= {head: medians} if medians else {}
     return columns
 
 
-def uneven_speed(one: Comparison) -> list[str]:
+def uneven_speed(comparison: Comparison) -> list[str]:
     """Return a caveat on schemes whose seeds trained at unlike speeds, as other programs then ran beside some."""
-    ranges = {group.label: _range(group) for group in one.groups if len(group.of(SPEED)) > 1}
+    ranges = {group.label: _range(group) for group in comparison.groups if len(group.of(SPEED)) > 1}
     uneven = [label for label, (slowest, fastest) in ranges.items() if fastest > _UNEVEN * slowest]
     percent = f"{100 * (_UNEVEN - 1):.0f} %"
     return (
@@ -53,23 +53,23 @@ def _range(group: Group) -> tuple[float, float]:
 
 
 @styled()
-def cost_figure(one: Comparison, styles: Styles) -> blocks.Figure | None:
+def cost_figure(comparison: Comparison, styles: Styles) -> blocks.Figure | None:
     """Draw each group's mean over its speed and over the scheme's parameters; None unless two groups know both."""
-    groups = [group for group in one.groups if group.of(SPEED) and group.of("params_scheme")]
+    groups = [group for group in comparison.groups if group.of(SPEED) and group.of("params_scheme")]
     if len(groups) < 2:
         return None
-    speed, axes = _panel(one, groups, SPEED, styles)
+    speed, axes = _panel(comparison, groups, SPEED, styles)
     axes.set_xlabel("training speed, tokens/s")
     axes.xaxis.set_major_locator(MaxNLocator(5))
     for group in groups:
         axes.hlines(group.estimate.mean, *_range(group), color=styles[group.label]["color"], alpha=0.35)
     ranges = sorted(map(_range, groups))
     if all(slower[1] < faster[0] for slower, faster in pairwise(ranges)):
-        _draw_front(axes, one, groups, SPEED)
-    parameters, axes = _panel(one, groups, "params_scheme", styles)
+        _draw_front(axes, comparison, groups, SPEED)
+    parameters, axes = _panel(comparison, groups, "params_scheme", styles)
     axes.set_xlabel("parameters of the scheme")
     axes.set_xscale("symlog", linthresh=_FEW_PARAMETERS)
-    _draw_front(axes, one, groups, "params_scheme")
+    _draw_front(axes, comparison, groups, "params_scheme")
     most = max(median(group.of("params_scheme").values()) for group in groups)
     axes.set_xlim(-_FEW_PARAMETERS / 8, 2 * max(most, _FEW_PARAMETERS))
     powers = [10**n for n in range(2, 12) if 10**n <= 2 * most]
@@ -83,7 +83,7 @@ def cost_figure(one: Comparison, styles: Styles) -> blocks.Figure | None:
     return blocks.Figure("costs", "What it costs", _CAPTION, panels)
 
 
-def _panel(one: Comparison, groups: Sequence[Group], cost: str, styles: Styles) -> tuple[Figure, Axes]:
+def _panel(comparison: Comparison, groups: Sequence[Group], cost: str, styles: Styles) -> tuple[Figure, Axes]:
     """Return a panel of the groups' means over a cost, and its axes."""
     figure, axes = new_panel(4.6, 3.4)
     for group in groups:
@@ -94,15 +94,15 @@ def _panel(one: Comparison, groups: Sequence[Group], cost: str, styles: Styles) 
             axes.vlines(x, *group.estimate.interval, color=look["color"], alpha=0.35)
     points = {group.label: (median(group.of(cost).values()), group.estimate.mean) for group in groups}
     name_points(axes, points, styles)
-    axes.set_ylabel(printable(one.metric.label))
+    axes.set_ylabel(printable(comparison.metric.label))
     return figure, axes
 
 
-def _draw_front(axes: Axes, one: Comparison, groups: Sequence[Group], cost: str) -> None:
+def _draw_front(axes: Axes, comparison: Comparison, groups: Sequence[Group], cost: str) -> None:
     """Draw the groups that no other beats in both the metric and a cost: a high speed is a low cost."""
     points = [(median(group.of(cost).values()), group.estimate.mean) for group in groups]
     sign = -1 if cost == SPEED else 1
-    best = front([(sign * x, one.metric.sign * mean) for x, mean in points])
+    best = front([(sign * x, comparison.metric.sign * mean) for x, mean in points])
     line = zip(*(points[n] for n in best), strict=True)
     step = "steps-pre" if cost == SPEED else "steps-post"
     axes.plot(*line, color=SOFT[0], linewidth=1, drawstyle=step, zorder=0)

@@ -32,10 +32,10 @@ def read_curve(folder: Path) -> Curve:
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 1, "tensors": 1})
     with contextlib.suppress(OSError, DecodeError, UnicodeError):
         events.Reload()
-    known = set(events.Tags()["scalars"])
+    tags = set(events.Tags()["scalars"])
 
     def points(tag: str) -> Points:
-        return [(event.step, event.value) for event in events.Scalars(tag)] if tag in known else []
+        return [(event.step, event.value) for event in events.Scalars(tag)] if tag in tags else []
 
     # Runs from before have the second tag, and those that were resumed since have both.
     validation = sorted([*points("val/loss"), *points(_LOSS)], key=itemgetter(0))
@@ -76,8 +76,8 @@ def write_means(folder: Path, curves: Mapping[str, Mapping[int, Curve]]) -> bool
         written = True
         with SummaryWriter(str(folder / safe_name(label)), filename_suffix=_MEANS) as writer:
             writer.add_custom_scalars({"over seeds": {_LOSS: ["Margin", list(_TAGS)]}})
-            for step, of_step in losses.iterrows():
-                mean_loss = estimate(of_step)
+            for step, step_losses in losses.iterrows():
+                mean_loss = estimate(step_losses)
                 low, high = mean_loss.interval or (mean_loss.mean, mean_loss.mean)
                 writer.add_scalar(_LOSS, mean_loss.mean, step)  # beside the runs' own curves
                 for name, value in zip(_TAGS, (mean_loss.mean, low, high), strict=True):

@@ -141,8 +141,8 @@ def by_position_figure(evaluations: Evaluations, styles: Styles, baseline: str) 
 @styled()
 def by_length_figure(evaluations: Evaluations, styles: Styles, baseline: str) -> blocks.Figure:
     """Draw loss by window length, with the training length marked."""
-    contiguous = _of_lengths(evaluations, lambda e: ((r.length, r.loss) for r in e.lengths))
-    sliding = _of_lengths(evaluations, lambda e: ((r.length, r.sliding_loss) for r in e.lengths))
+    contiguous = _lines_by_length(evaluations, lambda e: ((r.length, r.loss) for r in e.lengths))
+    sliding = _lines_by_length(evaluations, lambda e: ((r.length, r.sliding_loss) for r in e.lengths))
     marks = _trained(evaluations)
     panels = [
         _overview("Windows that follow each other", contiguous, styles, _LENGTH, log=True, marks=marks),
@@ -155,8 +155,8 @@ def by_length_figure(evaluations: Evaluations, styles: Styles, baseline: str) ->
 @styled()
 def last_figure(evaluations: Evaluations, styles: Styles) -> blocks.Figure:
     """Draw the last loss by window length, and its gain beyond the training length."""
-    losses = _of_lengths(evaluations, lambda e: e.last_losses.items())
-    gains = _of_lengths(evaluations, lambda e: e.context_gains.items())
+    losses = _lines_by_length(evaluations, lambda e: e.last_losses.items())
+    gains = _lines_by_length(evaluations, lambda e: e.context_gains.items())
     marks = _trained(evaluations)
     gained = "Gain from more context than in training"
     panels = [
@@ -190,7 +190,9 @@ def _lines(points: Mapping[str, Mapping[int, Points]]) -> Lines:
     return {label: over_seeds(by_seed) for label, by_seed in points.items()}
 
 
-def _of_lengths(evaluations: Evaluations, of: Callable[[Evaluation], Iterable[tuple[float, float | None]]]) -> Lines:
+def _lines_by_length(
+    evaluations: Evaluations, of: Callable[[Evaluation], Iterable[tuple[float, float | None]]]
+) -> Lines:
     return _lines(
         {
             label: {seed: [(x, loss) for x, loss in of(e) if loss is not None] for seed, e in by_seed.items()}
@@ -227,8 +229,8 @@ def _overview(
         mean = losses.mean(axis=1, skipna=False)
         axes.plot(mean.index, mean, markersize=4, markevery=max(1, len(mean) // 20), **styles[label])
         if intervals:
-            for x, of_seeds in losses.dropna().iterrows():
-                if ends := estimate(of_seeds).interval:
+            for x, seed_losses in losses.dropna().iterrows():
+                if ends := estimate(seed_losses).interval:
                     axes.vlines(x, *ends, color=styles[label]["color"])
     for name, x in (marks or {}).items():
         axes.axvline(x, label=name, **figures.DOTTED)
@@ -245,8 +247,8 @@ def _differences(lines: Lines, styles: Styles, baseline: str, x_label: str, *, l
     baseline is alone or has no line."""
     base = lines.get(baseline, pd.DataFrame())
     paired = {label: (losses - base).dropna(axis=1, how="all") for label, losses in lines.items() if label != baseline}
-    known = {label: of for label, of in paired.items() if not of.dropna().empty}
-    shown = {label: known[label].dropna() for label in list(known)[:_MOST_DIFFERENCES]}
+    drawable = {label: of for label, of in paired.items() if not of.dropna().empty}
+    shown = {label: drawable[label].dropna() for label in list(drawable)[:_MOST_DIFFERENCES]}
     if base.empty or not shown:
         return []
     panels = []
@@ -258,7 +260,7 @@ def _differences(lines: Lines, styles: Styles, baseline: str, x_label: str, *, l
         mean, colour = differences.mean(axis=1), styles[label]["color"]
         axes.axhline(0, color=INK[0], linewidth=0.8)
         axes.plot(mean.index, mean, color=colour, linewidth=1.8, marker="o" if len(mean) == 1 else "", label=label)
-        intervals = [estimate(of_seeds).interval for _, of_seeds in differences.iterrows()]
+        intervals = [estimate(seed_differences).interval for _, seed_differences in differences.iterrows()]
         low = np.array([interval.low if interval else np.nan for interval in intervals])
         high = np.array([interval.high if interval else np.nan for interval in intervals])
         axes.fill_between(mean.index, low, high, color=colour, alpha=0.2, linewidth=0)

@@ -12,12 +12,14 @@ def memory_table(evaluations: Mapping[str, list[Evaluation]]) -> Table | None:
 
     evaluations: by label, one for each run.
     """
-    lengths = sorted({int(n) for of_seeds in evaluations.values() for e in of_seeds for n in e.memory_losses})
+    lengths = sorted(
+        {int(n) for seed_evaluations in evaluations.values() for e in seed_evaluations for n in e.memory_losses}
+    )
     rows = []
-    for label, of_seeds in evaluations.items():
-        cells = [_mean([e.memory_losses.get(str(length)) for e in of_seeds]) for length in lengths]
+    for label, seed_evaluations in evaluations.items():
+        cells = [_mean([e.memory_losses.get(str(length)) for e in seed_evaluations]) for length in lengths]
         if any(cell != "n/a" for cell in cells):
-            rows.append([label, str(len(of_seeds)), *cells])
+            rows.append([label, str(len(seed_evaluations)), *cells])
     if not rows:
         return None
     remark = (
@@ -28,9 +30,9 @@ def memory_table(evaluations: Mapping[str, list[Evaluation]]) -> Table | None:
 
 
 def _mean(losses: Sequence[float | None]) -> str:
-    known = [loss for loss in losses if loss is not None]
-    if len(known) < len(losses):
+    measured = [loss for loss in losses if loss is not None]
+    if len(measured) < len(losses):
         return "n/a"
-    mean_loss = estimate(known)
+    mean_loss = estimate(measured)
     half = f" \u00b1 {mean_loss.interval.high - mean_loss.mean:.4f}" if mean_loss.interval else ""
     return f"{mean_loss.mean:.4f}{half}"

@@ -54,8 +54,8 @@ class RunResults(Results):
     @property
     def missing(self) -> list[Run]:
         """Return the runs on a text that aren't measured by length and position; tasks are tested by training."""
-        every = (run for runs in self.titled.values() for run in runs if run.text_path and not run.diverged)
-        return [run for run in every if run.folder not in self.evaluations]
+        measurable = (run for runs in self.titled.values() for run in runs if run.text_path and not run.diverged)
+        return [run for run in measurable if run.folder not in self.evaluations]
 
     def measured(self) -> "RunResults":
         compute_on(self.config.threads)
@@ -76,12 +76,12 @@ class RunResults(Results):
         differing = self.config.allow_differences
         return run_table(self.titled, evaluations, self.plan, self.picked_from, allow_differences=differing)
 
-    def of(self, one: Comparison) -> Runs:
+    def of(self, comparison: Comparison) -> Runs:
         """Return the runs of each group, by its label."""
-        return {group.label: [self.runs[folder] for folder in group.folders.values()] for group in one.groups}
+        return {group.label: [self.runs[folder] for folder in group.folders.values()] for group in comparison.groups}
 
-    def section(self, title: str, one: Comparison) -> Section:
-        runs = self.of(one)
+    def section(self, title: str, comparison: Comparison) -> Section:
+        runs = self.of(comparison)
         measured = {label: {run.seed: self.evaluations.get(run.folder) for run in of} for label, of in runs.items()}
         by_seed = {
             label: {seed: evaluation for seed, evaluation in of.items() if evaluation is not None}
@@ -90,33 +90,37 @@ class RunResults(Results):
         }
         evaluations = {label: [*of.values()] for label, of in by_seed.items()}
         curves = self._curves(runs)
-        of_losses, without_curves = loss_panels(one, by_seed, curves, one.metric.unit if one.references else "nats")
+        loss_figures, without_curves = loss_panels(
+            comparison, by_seed, curves, comparison.metric.unit if comparison.references else "nats"
+        )
         asked = self.config.sentence, self.config.allow_code
-        of_models, not_drawn = model_panels(one, runs, *asked) if self.config.measure else ([], [])
-        task = task_runs(title, runs, _diverged(one))
+        model_figures, not_drawn = model_panels(comparison, runs, *asked) if self.config.measure else ([], [])
+        task = task_runs(title, runs, _diverged(comparison))
         errors, without_answers = errors_of(task) if task else ([], [])
         memory = memory_table(evaluations)
-        of_lengths = length_table(one, "sliding loss", "Loss by length, sliding windows, nats")
-        beyond = {label: _at_longest(of_seeds) for label, of_seeds in evaluations.items()}
-        every = [run for of in runs.values() for run in of]
-        unmeasured = [self.unmeasured[run.folder] for run in every if run.folder in self.unmeasured]
-        base = super().section(title, one)
-        trained = " or ".join(dict.fromkeys(f"{run.summary.training_length:,}" for run in every))
+        losses_by_length = length_table(comparison, "sliding loss", "Loss by length, sliding windows, nats")
+        beyond = {label: _at_longest(seed_evaluations) for label, seed_evaluations in evaluations.items()}
+        all_runs = [run for of in runs.values() for run in of]
+        unmeasured = [self.unmeasured[run.folder] for run in all_runs if run.folder in self.unmeasured]
+        base = super().section(title, comparison)
+        trained = " or ".join(dict.fromkeys(f"{run.summary.training_length:,}" for run in all_runs))
         return replace(
             base,
             about=f"{base.about} Training ended at length {trained}.".lstrip() if task else base.about,
             columns=base.columns if task or not beyond else {**base.columns, "loss of longer windows": beyond},
-            tables=[*base.tables, *filter(None, [of_lengths, memory]), *errors],
-            figures=of_losses + of_models,
-            gallery=f"In each scheme's run of the median {one.metric.name}.",
+            tables=[*base.tables, *filter(None, [losses_by_length, memory]), *errors],
+            figures=loss_figures + model_figures,
+            gallery=f"In each scheme's run of the median {comparison.metric.name}.",
             notes=[*unmeasured, *without_curves, *not_drawn, *without_answers],
             sources=sources(runs),
         )
 
     def across(self, comparisons: Mapping[str, Comparison]) -> list[Block]:
         """Return what is about all tasks together."""
-        every = (task_runs(title, self.of(one), _diverged(one)) for title, one in comparisons.items())
-        tasks: list[TaskRuns] = [task for task in every if task]
+        tasks: list[TaskRuns] = []
+        for title, comparison in comparisons.items():
+            if task := task_runs(title, self.of(comparison), _diverged(comparison)):
+                tasks.append(task)
         if not tasks:
             return []
         panels = task_panels(tasks, next(iter(comparisons.values())).baseline)
@@ -127,8 +131,11 @@ class RunResults(Results):
         above = self.folder.absolute().parent
         folder = self.folder / "tensorboard" if self.config.out else above.with_name(f"{above.name}-means")
         written = [
-            write_means(folder / (Section(title, one).id if len(comparisons) > 1 else ""), self._curves(self.of(one)))
-            for title, one in comparisons.items()
+            write_means(
+                folder / (Section(title, comparison).id if len(comparisons) > 1 else ""),
+                self._curves(self.of(comparison)),
+            )
+            for title, comparison in comparisons.items()
         ]
         return folder if any(written) else None
 
@@ -154,23 +161,23 @@ def read_folders(config: CompareConfig) -> RunResults:
     named = {Path(os.path.expanduser(path)) for path in config.runs}
     around = dict.fromkeys(run.folder.parent for run in runs if run.folder in named)  # of runs named one by one
     picked_from = {above: read_plan(above) for above in around if above not in named}
-    of_texts = [run for of in finished.values() for run in of if run.text_path and not run.diverged]
-    known = {run.folder: read_evaluation(run.folder, run.summary.data_sha256) for run in of_texts}
-    evaluations = {folder: evaluation for folder, evaluation in known.items() if evaluation is not None}
-    made = run_table(finished, evaluations, plan, picked_from, allow_differences=config.allow_differences)
-    lines = [f"{left.folder}: {left.reason}" for left in [*left_out, *made.left_out]]
+    text_runs = [run for of in finished.values() for run in of if run.text_path and not run.diverged]
+    read_evaluations = {run.folder: read_evaluation(run.folder, run.summary.data_sha256) for run in text_runs}
+    evaluations = {folder: evaluation for folder, evaluation in read_evaluations.items() if evaluation is not None}
+    compared = run_table(finished, evaluations, plan, picked_from, allow_differences=config.allow_differences)
+    lines = [f"{left.folder}: {left.reason}" for left in [*left_out, *compared.left_out]]
     return RunResults(
-        made.table, folder, lines, config, finished, plan, picked_from, made.runs, evaluations=evaluations
+        compared.table, folder, lines, config, finished, plan, picked_from, compared.runs, evaluations=evaluations
     )
 
 
-def _diverged(one: Comparison) -> dict[str, int]:
-    return {group.label: len(group.diverged) for group in one.groups}
+def _diverged(comparison: Comparison) -> dict[str, int]:
+    return {group.label: len(group.diverged) for group in comparison.groups}
 
 
-def _at_longest(of_seeds: Sequence[Evaluation]) -> str:
+def _at_longest(evaluations: Sequence[Evaluation]) -> str:
     """Return the mean sliding loss at the longest window beyond the training length, or why there is none."""
-    results = [result for e in of_seeds for result in e.lengths if result.length > e.context_length]
+    results = [result for e in evaluations for result in e.lengths if result.length > e.context_length]
     measured = [(result.length, result.sliding_loss) for result in results if result.sliding_loss is not None]
     if not measured:
         return next((result.note for result in results if result.note), "n/a")

@@ -35,8 +35,8 @@ def configurations(runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, str]]:
     schemes: dict[str, Any] = {}
     others: dict[str, list[str]] = {}
     without = NOT_REPEATED | {Role.SEED, Role.SCHEME}
-    for label, of_group in runs.items():
-        shown = {key: value for key, value in of_group[0].config.items() if role_of(key) not in without}
+    for label, group_runs in runs.items():
+        shown = {key: value for key, value in group_runs[0].config.items() if role_of(key) not in without}
         schemes[label] = shown.pop("pos")
         others.setdefault(_yaml(shown), []).append(label)
     shared = [("all others" if len(others) == 1 else f"others, {', '.join(of)}", text) for text, of in others.items()]
@@ -78,14 +78,14 @@ def facts(runs: Sequence[Run]) -> dict[str, str]:
 
 def sources(runs: Mapping[str, Sequence[Run]]) -> list[Block]:
     """Return how to repeat runs, by the label of their group, and the facts of data, machine and code."""
-    every = [run for of_group in runs.values() for run in of_group]
-    commands = {label: command_of(of_group) for label, of_group in runs.items()}
+    all_runs = [run for group_runs in runs.values() for run in group_runs]
+    commands = {label: command_of(group_runs) for label, group_runs in runs.items()}
     lines = [f"{label}: {text}" if text == NOT_RECORDED else text for label, text in commands.items()]
     settings = [Details(f"complete settings: {whose}", [Code(text)]) for whose, text in configurations(runs)]
-    folders = Details(f"{len(every)} runs", [Code("\n".join(str(run.folder) for run in every))])
+    folders = Details(f"{len(all_runs)} runs", [Code("\n".join(str(run.folder) for run in all_runs))])
     return [
         Heading("To repeat it", [Code("\n".join(lines)), *settings]),
-        Heading("Data and versions", [Definitions(facts(every)), folders]),
+        Heading("Data and versions", [Definitions(facts(all_runs)), folders]),
     ]
 
 

@@ -38,15 +38,15 @@ class Results:
     folder: Path
     left_out: Sequence[str] = ()
 
-    def section(self, title: str, one: Comparison) -> Section:
+    def section(self, title: str, comparison: Comparison) -> Section:
         """Return the report's section on one kind of data."""
-        solved = solved_table(one)
+        solved = solved_table(comparison)
         return Section(
             title,
-            one,
-            about=_ABOUT.get(one.metric.name, ""),
-            caveats=[*still_falling(one), *uneven_speed(one)],
-            columns=cost_columns(one),
+            comparison,
+            about=_ABOUT.get(comparison.metric.name, ""),
+            caveats=[*still_falling(comparison), *uneven_speed(comparison)],
+            columns=cost_columns(comparison),
             tables=[solved] if solved else [],
         )
 
@@ -102,14 +102,14 @@ def compared(results: Results, config: CompareConfig) -> dict[str, Comparison]:
         raise UserError(str(error)) from error
 
 
-def still_falling(one: Comparison) -> list[str]:
+def still_falling(comparison: Comparison) -> list[str]:
     """Return a caveat on groups whose training loss still fell by more than their difference from the baseline.
 
     Early in training a scheme is ahead because it moves first, and may end behind.
     """
     labels = []
-    for group in one.judged:
-        d, fall = one.differences.get(group.label), group.mean("late_fall")
+    for group in comparison.judged:
+        d, fall = comparison.differences.get(group.label), group.mean("late_fall")
         if d and d.significant and fall is not None and fall > abs(d.mean or 0.0):
             labels.append(f"{group.label} (by {fall:.2g})")
     in_which = "The loss still fell by more than the difference in the last tenth of the steps"

@@ -26,7 +26,9 @@ def solved_table(comparison: Comparison) -> Table | None:
     for group in groups:
         if not group.values.keys() <= group.of("solved").keys() & group.of("steps_to_solve").keys():
             return None
-    measured = sorted({length for group in groups for name, length in group.known if name == metric.name and length})
+    measured = sorted(
+        {length for group in groups for name, length in group.measurements if name == metric.name and length}
+    )
     lengths = [length for length in measured if length >= (metric.length or 0)][:_MOST_LENGTHS]
     columns = ["", "solved", "steps until then"]
     for length in lengths:

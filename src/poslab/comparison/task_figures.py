@@ -103,12 +103,12 @@ def _by_length(axes: Axes, task: TaskRuns, metric: Metric, styles: Styles) -> No
     labels = [label for label in styles if label in task.runs]
     offsets = np.linspace(-room, room, len(labels) + 2)[1:-1]
     for label, offset in zip(labels, offsets, strict=True):
-        of_lengths = {n + offset: values for n in lengths if (values := task.values(label, metric.name, n))}
+        by_length = {n + offset: values for n in lengths if (values := task.values(label, metric.name, n))}
         look: dict[str, Any] = {"markersize": 4.5, "linewidth": 1.1} | styles[label]
-        axes.plot([*of_lengths], [*map(np.mean, of_lengths.values())], alpha=0.9, **look)
+        axes.plot([*by_length], [*map(np.mean, by_length.values())], alpha=0.9, **look)
         if len(labels) <= _MOST_RANGES:
-            worst, best = ([*map(of, of_lengths.values())] for of in (min, max))
-            axes.vlines([*of_lengths], worst, best, color=look["color"], linewidth=1.1, alpha=0.6)
+            worst, best = ([*map(of, by_length.values())] for of in (min, max))
+            axes.vlines([*by_length], worst, best, color=look["color"], linewidth=1.1, alpha=0.6)
     axes.set_xticks(lengths, [f"{n}\n{task.multiple(n)}" for n in lengths], fontsize="small" if wide else None)
     axes.set_xlim(left, right)
     if metric.is_proportion:

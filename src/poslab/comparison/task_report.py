@@ -121,11 +121,13 @@ def _chosen(wrong: Mapping[str, Sequence[WrongAnswer]]) -> tuple[list[Answers], 
     tests: list[Answers] = []
     left = {label for label, answers in wrong.items() if answers}
     while left and len(tests) < _MOST_TESTS:
-        of_test = said[min(said, key=lambda key: (-len(said[key].keys() & left), key))]
-        asked = next(iter(of_test.values()))
-        shown = left & of_test.keys() if tests else wrong.keys()
-        tests.append({label: of_test.get(label, replace(asked, said=asked.right)) for label in wrong if label in shown})
-        left -= of_test.keys()
+        test_answers = said[min(said, key=lambda key: (-len(said[key].keys() & left), key))]
+        asked = next(iter(test_answers.values()))
+        shown = left & test_answers.keys() if tests else wrong.keys()
+        tests.append(
+            {label: test_answers.get(label, replace(asked, said=asked.right)) for label in wrong if label in shown}
+        )
+        left -= test_answers.keys()
     return tests, [label for label in wrong if label in left]
 
 

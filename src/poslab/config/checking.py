@@ -45,15 +45,15 @@ def checked(
 
     if not isinstance(values, Mapping):
         raise SettingError(group, values, f"must be a group of settings, not a single value; see configs/{group}")
-    given = {str(name): value for name, value in values.items() if value != "???"}  # of which nobody gave a value
+    values_set = {str(name): value for name, value in values.items() if value != "???"}  # of which nobody gave a value
     try:
         adapter: Any = _adapter(schema)  # type: ignore[arg-type]
         # Makes the object, too; what its __post_init__ raises becomes the `cause` of _setting_error.
-        return adapter.validate_python(given, context=context)
+        return adapter.validate_python(values_set, context=context)
     except ValidationError as error:
         # In the order of the values; what is missing comes last.
-        order = {name: place for place, name in enumerate(given)}
-        errors = sorted(error.errors(include_url=False), key=lambda one: _place(one, order))
+        order = {name: place for place, name in enumerate(values_set)}
+        errors = sorted(error.errors(include_url=False), key=lambda detail: _place(detail, order))
         raise _setting_error(errors, schema, group, elsewhere) from None
     except (PydanticUserError, NameError) as error:  # an annotation of somebody's class
         problem = f"has settings that can't be checked: {error}".splitlines()[0]
@@ -82,8 +82,8 @@ def _setting_error(errors: list[Any], schema: type, group: str, elsewhere: Calla
         return cause.prefixed(option) if option else cause
     if cause is not None:
         return SettingError(group, full_name(schema), f"refuses its settings: {cause}")
-    every: Any = dataclasses.fields(owner)
-    fields = {field.name: field for field in every if field.metadata.get("given", True)}
+    dataclass_fields: Any = dataclasses.fields(owner)
+    fields = {field.name: field for field in dataclass_fields if field.metadata.get("given", True)}
     if first["type"] == "unexpected_keyword_argument":
         others = [name for name in elsewhere() if not name.startswith(f"{group}.")]
         options = {name: f"{group}/{name}" for name in fields if f"{group}/{name}" in others}
@@ -154,12 +154,12 @@ def imported(target: str, option: str) -> Any:
     """Return the object of that full name. Raises SettingError, for the option that gives it, where that fails."""
     module, _, name = target.rpartition(".")
     try:
-        found = importlib.import_module(module)
-        if not hasattr(found, name):  # as where a file has the name of a module of Python's library
-            near = suggestion(name, [of_file for of_file, value in vars(found).items() if callable(value)])
+        loaded = importlib.import_module(module)
+        if not hasattr(loaded, name):  # as where a file has the name of a module of Python's library
+            near = suggestion(name, [other for other, value in vars(loaded).items() if callable(value)])
             meant = f"; {near}" if near.startswith("did you mean") else ""
-            raise ImportError(f"{getattr(found, '__file__', None) or 'a part of Python'} has no {name}{meant}")
-        return getattr(found, name)
+            raise ImportError(f"{getattr(loaded, '__file__', None) or 'a part of Python'} has no {name}{meant}")
+        return getattr(loaded, name)
     except SettingError as error:  # of a class that breaks the contract of its kind
         raise SettingError(option, target, f"{error.value} {error.problem}") from error
     except Exception as error:  # whatever the import of somebody's file raises

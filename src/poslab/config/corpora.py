@@ -32,7 +32,7 @@ _SPLITS = {
 }
 _APART = "[-._ 0-9]"
 
-Parts = dict[str | None, list[Path]]
+FilesBySplit = dict[str | None, list[Path]]
 
 
 def format_of(file: Path) -> str:
@@ -61,7 +61,7 @@ def corpus_format(path: str, encoding: str) -> str:
     formats = {format_of(file) for file in files}
     if len(formats) > 1:
         raise SettingError("path", path, f"holds {' and '.join(sorted(formats))} files; name one kind with a glob")
-    if folder.is_dir() and _saved_parts(folder):
+    if folder.is_dir() and _saved_splits(folder):
         return "saved"
     (found,) = formats
     if found in ("parquet", "arrow", "bin") and any(map(compression_of, files)):
@@ -106,30 +106,30 @@ def find_files(path: str) -> list[Path]:
     """
     if not path:  # which would be the folder that one is in
         raise SettingError("path", "", "must name a file, a folder or a glob")
-    given = Path(os.path.expanduser(path))
-    if given.is_file():
-        return [given]
-    if given.is_dir():
-        if saved := _saved_parts(given):
+    place = Path(os.path.expanduser(path))
+    if place.is_file():
+        return [place]
+    if place.is_dir():
+        if saved := _saved_splits(place):
             return [file for files in saved.values() for file in files]
-        known = _known_files(given)
-        texts = [file for file in known if format_of(file) == "txt"]
-        others = [file for file in known if format_of(file) not in ("txt", "bin")]
-        matches = texts if len(texts) >= max(1, len(others)) else others if texts else known
-        none = f"no .txt, .jsonl, .parquet or the like in this folder; a quoted glob takes others, '{given}/*.py'"
+        data_files = _data_files(place)
+        texts = [file for file in data_files if format_of(file) == "txt"]
+        others = [file for file in data_files if format_of(file) not in ("txt", "bin")]
+        matches = texts if len(texts) >= max(1, len(others)) else others if texts else data_files
+        none = f"no .txt, .jsonl, .parquet or the like in this folder; a quoted glob takes others, '{place}/*.py'"
     else:
-        matches = [Path(match) for match in glob.iglob(str(given), recursive=True)]
-        none = missing(given, "no such file, folder or glob match")
+        matches = [Path(match) for match in glob.iglob(str(place), recursive=True)]
+        none = missing(place, "no such file, folder or glob match")
     files = sorted(file for file in matches if file.is_file() and not _is_no_data(file))
     if not files:
         raise SettingError("path", path, none)
     return files
 
 
-def _known_files(folder: Path) -> list[Path]:
+def _data_files(folder: Path) -> list[Path]:
     """Return the files in the folder whose format is known, but hidden ones: caches, and what editors keep."""
-    known = [file for file in sorted(folder.rglob("*")) if _ENDING.search(file.name) and not _is_no_data(file)]
-    return [file for file in known if not any(part[0] == "." for part in file.relative_to(folder).parts)]
+    data_files = [file for file in sorted(folder.rglob("*")) if _ENDING.search(file.name) and not _is_no_data(file)]
+    return [file for file in data_files if not any(part[0] == "." for part in file.relative_to(folder).parts)]
 
 
 def _is_no_data(file: Path) -> bool:
@@ -137,12 +137,12 @@ def _is_no_data(file: Path) -> bool:
     return file.name in _ABOUT or fnmatch.fnmatch(file.name, "cache-*.arrow")
 
 
-def _saved_parts(folder: Path) -> Parts:
+def _saved_splits(folder: Path) -> FilesBySplit:
     """Return the files of a folder that save_to_disk wrote, by the names of splits; empty for any other folder."""
     try:
         if (folder / _DICT).is_file():
             splits = json.loads((folder / _DICT).read_text())["splits"]
-            return {split: _saved_parts(folder / split)[None] for split in splits}
+            return {split: _saved_splits(folder / split)[None] for split in splits}
         if (folder / _STATE).is_file():
             files = json.loads((folder / _STATE).read_text())["_data_files"]
             return {None: [folder / file["filename"] for file in files]}
@@ -159,13 +159,13 @@ def split_of(name: str) -> str | None:
     return None
 
 
-def parts_at(path: str) -> Parts:
+def files_by_split(path: str) -> FilesBySplit:
     """Return the files at `path` by the splits that their folders name, or else their own names; of a saved data set by
     its own. None: files that name none. Files that are all of one split, or of none, are one part, None."""
-    given, files = Path(os.path.expanduser(path)), find_files(path)
-    if given.is_dir() and (saved := _saved_parts(given)):
+    place, files = Path(os.path.expanduser(path)), find_files(path)
+    if place.is_dir() and (saved := _saved_splits(place)):
         return saved
-    base = given if given.is_dir() else Path(os.path.commonpath([file.parent for file in files]))
+    base = place if place.is_dir() else Path(os.path.commonpath([file.parent for file in files]))
     by_folder = [next(filter(None, map(split_of, file.relative_to(base).parts[:-1])), None) for file in files]
     splits = by_folder if any(by_folder) else [split_of(file.name) for file in files]
     if len({*splits}) == 1:
@@ -174,31 +174,31 @@ def parts_at(path: str) -> Parts:
     return {name: [file for file, split in zip(files, splits, strict=True) if split == name] for name in order}
 
 
-def chosen_parts(path: str, parts: Mapping[str | None, Any], split: str | None) -> dict[str, Any]:
+def chosen_splits(path: str, splits: Mapping[str | None, Any], split: str | None) -> dict[str, Any]:
     """Return what each part of a corpus consists of, by `train`, `validation` and `test`, or all by `` where it is yet
     to be cut: a single part, or the one that data.split names; `all` joins all of them.
 
-    parts: by the names of splits, lists. Prints what is left out. Raises SettingError where none is to train on.
+    splits: by the names of splits, lists. Prints what is left out. Raises SettingError where none is to train on.
     """
-    names = [name for name in parts if name is not None]
+    names = [name for name in splits if name is not None]
     if split == "all":
-        return {"": [item for items in parts.values() for item in items]}
+        return {"": [item for items in splits.values() for item in items]}
     if split is not None:
         if split not in names:
             raise SettingError("split", split, f"{path} has no such split; {suggestion(split, [*names, 'all'])}")
-        return {"": parts[split]}
-    folder, own = Path(os.path.expanduser(path)), {"": next(iter(parts))}
-    if len(parts) > 1:
+        return {"": splits[split]}
+    folder, own = Path(os.path.expanduser(path)), {"": next(iter(splits))}
+    if len(splits) > 1:
         own = {part: name for part, words in _SPLITS.items() for name in names if re.fullmatch(words, name)}
-        if "train" not in own or (None in parts and not folder.is_dir()):
-            some = f"splits ({', '.join(names)}){' and other files' if None in parts else ''}"
+        if "train" not in own or (None in splits and not folder.is_dir()):
+            some = f"splits ({', '.join(names)}){' and other files' if None in splits else ''}"
             problem = f"{path} has {some}, so it isn't clear what trains; name one, or all to read them as one"
             raise SettingError("split", None, problem)
-    chosen = {part: parts[name] for part, name in own.items()}
+    chosen = {part: splits[name] for part, name in own.items()}
     left = [name for name in names if name not in own.values()]
     files = {item for items in chosen.values() for item in items if isinstance(item, Path)}
     if files and folder.is_dir():
-        left = [str(file.relative_to(folder)) for file in _known_files(folder) if file not in files]
+        left = [str(file.relative_to(folder)) for file in _data_files(folder) if file not in files]
     if left:
         print(f"data     of {path} is left out: {', '.join(left[:5])}{' ...' if len(left) > 5 else ''}", flush=True)
     return chosen
@@ -217,7 +217,7 @@ def text_name(path: str) -> str:
     if path.startswith(HUB):
         return path.removeprefix(HUB)
     folder = Path(os.path.expanduser(path))
-    if folder.is_dir() and (_saved_parts(folder) or is_repository(folder)):
+    if folder.is_dir() and (_saved_splits(folder) or is_repository(folder)):
         return folder.resolve().name
     files = find_files(path)
     return files[0].name if len(files) == 1 else f"{len(files)} files of {path}"
@@ -238,8 +238,8 @@ def fingerprint(path: str, name: str | None = None) -> str:
     if path.startswith(HUB):
         commit = opened_repository(path, name)[1]
         return hashlib.sha256(f"{path} {name or ''} {commit}".encode()).hexdigest()
-    parts = parts_at(path)
-    pairs = [(split, file) for split, files in parts.items() for file in files]
+    splits = files_by_split(path)
+    pairs = [(split, file) for split, files in splits.items() for file in files]
     hashes = [f"{split or ''}{file_sha256(file, 'path', path)}" for split, file in pairs]
     if any(format_of(file) not in ("txt", "bin") for _, file in pairs):
         hashes.insert(0, "documents")

@@ -30,14 +30,14 @@ def refuse_lfs_pointer(file: Path) -> None:
             raise OSError("Git LFS has left a pointer in its place; `git lfs pull` fetches the file")
 
 
-def file_sha256(file: Path, option: str, given: str) -> str:
+def file_sha256(file: Path, option: str, value: str) -> str:
     """Return the sha256 of a file. Raises SettingError, for the option that gave it, where it can't be read."""
     try:
         refuse_lfs_pointer(file)
         with file.open("rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()
     except OSError as error:
-        raise SettingError(option, given, f"{file} can't be read: {error.strerror or error}") from error
+        raise SettingError(option, value, f"{file} can't be read: {error.strerror or error}") from error
 
 
 def joined_sha256(hashes: Sequence[str]) -> str:
@@ -49,17 +49,17 @@ def missing(path: str | Path, problem: str) -> str:
     """Return the problem of a path that isn't there, or is nothing of its kind, with the path that is meant where that
     is clear: a run by its name alone, or a name spelled like it in the same folder. Numbers tell runs apart, so they
     must be equal."""
-    given = Path(os.path.expanduser(path))
+    wanted = Path(os.path.expanduser(path))
     try:
-        if given.name and (run := given.parent / "runs" / given.name).exists():
+        if wanted.name and (run := wanted.parent / "runs" / wanted.name).exists():
             return f"{problem}; did you mean {run}?"
-        beside = os.listdir(given.parent) if given.parent.is_dir() else []
+        beside = os.listdir(wanted.parent) if wanted.parent.is_dir() else []
     except OSError:  # of a folder that may not be read
         return problem
-    numbers = re.findall(r"\d+", given.name)
-    alike = [name for name in beside if re.findall(r"\d+", name) == numbers and name != given.name]
-    near = difflib.get_close_matches(given.name, alike, n=1, cutoff=0.8)
-    return f"{problem}; did you mean {given.with_name(near[0])}?" if near else problem
+    numbers = re.findall(r"\d+", wanted.name)
+    alike = [name for name in beside if re.findall(r"\d+", name) == numbers and name != wanted.name]
+    near = difflib.get_close_matches(wanted.name, alike, n=1, cutoff=0.8)
+    return f"{problem}; did you mean {wanted.with_name(near[0])}?" if near else problem
 
 
 def default_cache_dir() -> Path:

@@ -113,15 +113,15 @@ def _comments(file: Path, package: str) -> dict[str, str]:
     """Return the comment beside each setting of a yaml, and of the yamls of its group that it builds on, by the
     setting's name on the command line."""
     text = file.read_text(encoding="utf-8")
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for base in (yaml.safe_load(text) or {}).get("defaults", []):
         if isinstance(base, str) and (built_on := file.with_name(f"{base}.yaml")).is_file():
-            found |= _comments(built_on, package)
+            comments |= _comments(built_on, package)
     outer = [] if "@package _global_" in _head(file) or not package else [(-1, package)]
     for line in text.splitlines():
         if match := _SETTING.fullmatch(line):
             indent = len(match[1])
             outer = [*(one for one in outer if one[0] < indent), (indent, match[2])]
             if match[3]:
-                found[".".join(name for _, name in outer)] = match[3]
-    return found
+                comments[".".join(name for _, name in outer)] = match[3]
+    return comments

@@ -66,11 +66,11 @@ def known_settings(pos: str = "") -> list[str]:
     groups = [name for default in main.pop("defaults") if isinstance(default, dict) for name in default]
     groups = [name for name in groups if not name.startswith("override ")]
     del main["hydra"]
-    parts = [folder.relative_to(CONFIGS).as_posix() for folder in sorted(CONFIGS.glob("model/*/"))]
+    module_groups = [folder.relative_to(CONFIGS).as_posix() for folder in sorted(CONFIGS.glob("model/*/"))]
     single = [group for group in groups if group not in ("pos", "experiment", "debug", "callbacks", "logger")]
     settings = {group: options_of(group) for group in single} | {"pos": schemes().get(pos, {})}
     within = [f"{group}.{name}" for group, names in settings.items() for name in names if name not in (*groups, TARGET)]
-    return [*groups, *parts, *flat_node(main), *within]
+    return [*groups, *module_groups, *flat_node(main), *within]
 
 
 def default_scheme() -> str:
@@ -100,8 +100,8 @@ def flat_node(node: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for key, value in node.items():
-        of_nodes = isinstance(value, list) and any(isinstance(item, Mapping) for item in value)
-        inner = by_place(value) if of_nodes else value
+        has_nodes = isinstance(value, list) and any(isinstance(item, Mapping) for item in value)
+        inner = by_place(value) if has_nodes else value
         has_names = isinstance(inner, Mapping) and all(isinstance(name, str) for name in inner)
         flat |= flat_node(inner, f"{prefix}{key}.") if has_names else {f"{prefix}{key}": value}
     return flat
@@ -117,15 +117,15 @@ def shown(settings: Mapping[Any, Any]) -> dict[str, Any]:
 
     A list has the names of all and of each: {"layers": [NAME, NAME], "layers.0": NAME, "layers.0.base": 500, ...}.
     """
-    names, typed = _names(), dict[str, Any]()
+    names, settings_shown = _names(), dict[str, Any]()
     for setting, value in flat_node(settings).items():
         name = setting.removesuffix(f".{TARGET}")
         value = names.get(value, value) if setting.endswith(TARGET) else value
         outer, _, place = name.rpartition(".")
         if place.isdecimal():
-            typed[outer] = [*typed.get(outer, []), value]
-        typed[name] = value
-    return typed
+            settings_shown[outer] = [*settings_shown.get(outer, []), value]
+        settings_shown[name] = value
+    return settings_shown
 
 
 def briefly(settings: Mapping[Any, Any]) -> dict[str, Any]:
@@ -233,11 +233,11 @@ def default_settings(pos: str) -> Mapping[str, Any]:
 
 def _named(node: Mapping[str, Any]) -> dict[str, Any]:
     """Return a node of configs/pos with the defaults of the schemes that it names."""
-    known, whole = schemes(), dict(node)
+    options, whole = schemes(), dict(node)
     for key, value in node.items():
         if isinstance(value, list):
             whole[key] = [*_named(by_place(value)).values()]
-        elif isinstance(value, Mapping) and value[TARGET] in known:
+        elif isinstance(value, Mapping) and value[TARGET] in options:
             own = {name: inner for name, inner in value.items() if name != TARGET}
-            whole[key] = _named(merged(known[value[TARGET]], own))
+            whole[key] = _named(merged(options[value[TARGET]], own))
     return whole

@@ -98,8 +98,13 @@ def scheme_name(hydra_config: Any) -> str | None:
 
 
 # Groups that take a class of the user's, and its node.
-_OF_CLASSES = {group: group.replace("/", ".") for group in ("optim", "schedule", "model/norm", "model/mlp")}
-_OF_CLASSES |= {"callbacks": "callbacks.mine", "logger": "logger.mine", "pos": "pos=own pos", "data": "data=task data"}
+_CLASS_OPTIONS = {group: group.replace("/", ".") for group in ("optim", "schedule", "model/norm", "model/mlp")}
+_CLASS_OPTIONS |= {
+    "callbacks": "callbacks.mine",
+    "logger": "logger.mine",
+    "pos": "pos=own pos",
+    "data": "data=task data",
+}
 # Of packages that are an extra of poslab.
 _PLUGINS = {"hydra/launcher": ("joblib", "submitit_local", "submitit_slurm"), "hydra/sweeper": ("optuna",)}
 
@@ -129,8 +134,8 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         if given.get(group, options[0]) not in options:
             return f"{group}={given[group]}: must be one option; {suggestion(given[group], options)}"
     if isinstance(error, InterpolationResolutionError):
-        typed = [f"{option}={value}: " for option, value in given.items() if "${" in value]
-        return f"{''.join(typed[:1])}{message}"
+        unresolved = [f"{option}={value}: " for option, value in given.items() if "${" in value]
+        return f"{''.join(unresolved[:1])}{message}"
     return message
 
 
@@ -144,11 +149,11 @@ def _no_option(error: MissingConfigException, missing: str) -> str:
         return f'{group}={name}: needs a package that is not installed: python -m pip install "poslab[sweep]"'
     if group == "data" and (path_problem := _path_problem(name)):
         return f"{group}={name}: {path_problem}"
-    if "." in name and group in _OF_CLASSES:
-        return f"{group}={name}: no option; a class is given as {_OF_CLASSES[group]}.{TARGET}={name}"
+    if "." in name and group in _CLASS_OPTIONS:
+        return f"{group}={name}: no option; a class is given as {_CLASS_OPTIONS[group]}.{TARGET}={name}"
     if name in ("all", "*"):
-        every = "-m experiment=field trains each" if group == "pos" else f"-m {group}=NAME,NAME runs each"
-        return f"{group}={name}: unknown; {every}"
+        all_of_them = "-m experiment=field trains each" if group == "pos" else f"-m {group}=NAME,NAME runs each"
+        return f"{group}={name}: unknown; {all_of_them}"
     # Hydra leaves out those of folders within, and those whose package isn't there.
     there = {*(error.options or ()), *config_groups().get(group, []), *_PLUGINS.get(group, ())}
     return f"{group}={name}: unknown; {_option_meant(group, name, sorted(there))}"
@@ -192,13 +197,15 @@ def require_known(pos: str | None, overrides: Iterable[str]) -> None:
     for option, text in given_settings(overrides).items():
         group, _, name = option.partition(".")
         if group == "pos" and scheme.is_file():
-            known = settings_in(scheme)
+            settings = settings_in(scheme)
         elif group in CLOSED:
-            known = [setting.partition(".")[2] for setting in names() if setting.startswith(f"{group}.")]
+            settings = [setting.partition(".")[2] for setting in names() if setting.startswith(f"{group}.")]
         else:
             continue
-        if name and name.partition(".")[0] not in known:
-            valid = [f"{group}/{setting}" if f"{group}/{setting}" in config_groups() else setting for setting in known]
+        if name and name.partition(".")[0] not in settings:
+            valid = [
+                f"{group}/{setting}" if f"{group}/{setting}" in config_groups() else setting for setting in settings
+            ]
             elsewhere = [setting for setting in known_settings() if not setting.startswith(f"{group}.")]
             raise UnknownSetting(name, text, valid, elsewhere, f"{group}.")
 
@@ -268,8 +275,9 @@ def _quoted(setting: str, sweeping: bool) -> str:
         if not override.is_choice_sweep() or value.startswith("choice("):
             return setting
         # Hydra has read it, so the quotes among the values are in pairs.
-        each = re.findall(r"""(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^,])+""", value)
-        return f"{name}={','.join(one if one.strip().startswith(_QUOTES) else _in_quotes(one.strip()) for one in each)}"
+        paths = re.findall(r"""(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^,])+""", value)
+        quoted = [path if path.strip().startswith(_QUOTES) else _in_quotes(path.strip()) for path in paths]
+        return f"{name}={','.join(quoted)}"
     in_quotes = not override.is_sweep_override() and override.get_value_element_as_str().startswith(_QUOTES)
     return setting if in_quotes else f"{name}={_in_quotes(value)}"
 

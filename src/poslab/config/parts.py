@@ -42,8 +42,8 @@ def checked_node(
             chosen = f", or an option chosen as {group}=NAME; {suggestion(str(node), [file.stem for file in files])}"
         raise SettingError(option, node, f"must be a class as {TARGET} and its settings{chosen}")
     if not node.get(TARGET):
-        given = ", ".join(f"{option}.{name}" for name in node)
-        problem = f"must be given, a class such as my_file.Mine, or an option that has one, for {given or option}"
+        names = ", ".join(f"{option}.{name}" for name in node)
+        problem = f"must be given, a class such as my_file.Mine, or an option that has one, for {names or option}"
         raise SettingError(where, "", problem)
     target = imported(str(node[TARGET]), where)
     if not callable(target):
@@ -53,10 +53,10 @@ def checked_node(
     settings = {str(name): value for name, value in node.items() if name != TARGET}
     if isinstance(target, type) and issubclass(target, Checked):
         return {TARGET: str(node[TARGET]), **asdict(checked(target, settings, option))}  # type: ignore[call-overload]
-    known, takes_any = _parameters(target)
+    parameters, takes_any = _parameters(target)
     for name, value in settings.items():
-        if name in passed or name.startswith("_") or not (takes_any or name in known):
-            valid = [*beside, *(one for one in known if one not in {*passed, *beside})]
+        if name in passed or name.startswith("_") or not (takes_any or name in parameters):
+            valid = [*beside, *(parameter for parameter in parameters if parameter not in {*passed, *beside})]
             raise _unknown(option, name, value, valid)
         if value == "???":
             raise SettingError(f"{option}.{name}", "", "must be given")
@@ -95,8 +95,8 @@ def part(node: Mapping[str, Any], option: str) -> Callable[..., Any]:
         except UserError:
             raise
         except Exception as error:  # whatever a class makes of a setting of another type
-            given = ", ".join(f"{name}={as_typed(value)}" for name, value in node.items() if name != TARGET)
-            problem = f"refuses its settings{f' ({given})' if given else ''}: {first_line(error)}"
+            settings_given = ", ".join(f"{name}={as_typed(value)}" for name, value in node.items() if name != TARGET)
+            problem = f"refuses its settings{f' ({settings_given})' if settings_given else ''}: {first_line(error)}"
             raise SettingError(option, node[TARGET], problem) from error
 
     return called
@@ -127,9 +127,9 @@ def _parameters(target: Callable[..., Any]) -> tuple[list[str], bool]:
             own = list(inspect.signature(maker).parameters.values())
         except (TypeError, ValueError):
             break
-        plain = [one.name for one in own if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
+        plain = [p.name for p in own if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
         names |= dict.fromkeys(plain[1:] if isinstance(target, type) else plain)  # without self
-        if not any(one.kind is one.VAR_KEYWORD for one in own):
+        if not any(p.kind is p.VAR_KEYWORD for p in own):
             return list(names), False
     return list(names), True
 
@@ -139,7 +139,7 @@ def takes(node: Mapping[str, Any], name: str) -> bool:
     return name in _parameters(imported(str(node[TARGET]), TARGET))[0]
 
 
-def of_its_class(node: Any, group: str, given: Mapping[str, str], common: Collection[str] = ()) -> Any:
+def own_settings(node: Any, group: str, given: Mapping[str, str], common: Collection[str] = ()) -> Any:
     """Return the node of a group without settings of other classes than its own.
 
     Of a class that the command line names all others but those that it gives; of an option those that other options of
@@ -152,12 +152,12 @@ def of_its_class(node: Any, group: str, given: Mapping[str, str], common: Collec
     typed = {name.removeprefix(f"{option}.").partition(".")[0] for name in given if name.startswith(f"{option}.")}
     kept = {TARGET, *typed, *common}
     if TARGET not in typed:
-        known, takes_any = _parameters(imported(str(node[TARGET]), f"{option}.{TARGET}"))
-        kept |= {*node} if takes_any else {*known, *node} - ({*options_of(group)} - {*known} - kept)
+        parameters, takes_any = _parameters(imported(str(node[TARGET]), f"{option}.{TARGET}"))
+        kept |= {*node} if takes_any else {*parameters, *node} - ({*options_of(group)} - {*parameters} - kept)
     return {name: value for name, value in node.items() if name in kept}
 
 
-def _unknown(option: str, name: str, value: Any, known: Collection[str]) -> UnknownSetting:
+def _unknown(option: str, name: str, value: Any, valid: Collection[str]) -> UnknownSetting:
     """Return the error of a setting that a part doesn't have, which may be one of another group."""
-    elsewhere = [one for one in known_settings() if not one.startswith(f"{option}.")]
-    return UnknownSetting(name, value, known, elsewhere, f"{option}.")
+    elsewhere = [setting for setting in known_settings() if not setting.startswith(f"{option}.")]
+    return UnknownSetting(name, value, valid, elsewhere, f"{option}.")

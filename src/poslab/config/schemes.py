@@ -27,17 +27,17 @@ def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
         raise SettingError(option, node, "must be a scheme: the name of one, or a class as _target_ and its settings")
     settings = {TARGET: node} if isinstance(node, str) else dict(node)
     target = str(settings.pop(TARGET, ""))
-    of_class = f"{option}.{TARGET}".lstrip(".")
-    named_by = of_class if "." in target else option
+    class_option = f"{option}.{TARGET}".lstrip(".")
+    named_by = class_option if "." in target else option
     if isinstance(node, str) and "." in target:  # `config.trust` looks for classes by that key
         raise SettingError(option, node, f"names a class, which is given as {TARGET}")
     if target in ("", "???"):
-        raise SettingError(of_class, "", "must be given (the class of a scheme, or the name of one)")
+        raise SettingError(class_option, "", "must be given (the class of a scheme, or the name of one)")
     if "." not in target:
-        known = schemes()
-        if target not in known:
-            raise SettingError(named_by, target, f"unknown; {suggestion(target, known)}")
-        settings = merged(known[target], settings)
+        options = schemes()
+        if target not in options:
+            raise SettingError(named_by, target, f"unknown; {suggestion(target, options)}")
+        settings = merged(options[target], settings)
         target = settings.pop(TARGET)
     scheme = imported(target, named_by)
     if not (isinstance(scheme, type) and issubclass(scheme, PositionScheme) and scheme is not PositionScheme):
@@ -48,8 +48,8 @@ def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
         hints = get_type_hints(scheme)
     except NameError:  # of which `checked` tells
         hints = {}
-    of_entries = [name for name, hint in hints.items() if hint == tuple[Entry, ...]]
-    for name in of_entries:
+    lists_of_entries = [name for name, hint in hints.items() if hint == tuple[Entry, ...]]
+    for name in lists_of_entries:
         if isinstance(settings.get(name), list | tuple):
             places = enumerate(settings[name])
             settings[name] = [_with_its_scheme_apart(item, f"{option}.{name}.{place}") for place, item in places]
@@ -94,12 +94,12 @@ def _plain(value: Any) -> Any:
 
 def classes(scheme: PositionScheme) -> list[type]:
     """Return the class of a scheme, and those of the schemes among its settings, each once."""
-    found = [type(scheme)]
+    scheme_classes = [type(scheme)]
     for value in _settings_of(scheme).values():
         for item in value if isinstance(value, tuple) else (value,):
             inner = item.of if isinstance(item, Entry) else item
-            found += classes(inner) if isinstance(inner, PositionScheme) else []
-    return list(dict.fromkeys(found))
+            scheme_classes += classes(inner) if isinstance(inner, PositionScheme) else []
+    return list(dict.fromkeys(scheme_classes))
 
 
 def _settings_of(scheme: PositionScheme) -> dict[str, Any]:
@@ -123,8 +123,8 @@ def parse_task(node: Mapping[str, Any], typed: Collection[str] = ()) -> Task:
     if parameters is None or not parameters.frozen:
         problem = "must be derived from poslab.tasks.Task, with @dataclass(frozen=True, kw_only=True)"
         raise SettingError(option, target, problem)
-    of_text, own = ({field.name for field in dataclasses.fields(schema)} for schema in (DataConfig, task))
+    text_settings, own = ({field.name for field in dataclasses.fields(schema)} for schema in (DataConfig, task))
     for name, value in settings.items():
-        if name in of_text - own and f"data.{name}" in typed:
+        if name in text_settings - own and f"data.{name}" in typed:
             raise SettingError(f"data.{name}", value, "a text has this setting, a task doesn't")
     return checked(task, settings, "data", known_settings)

@@ -256,7 +256,7 @@ class CheckConfig(Checked):
     @property
     def block(self) -> dict[str, Any]:
         """Nodes of the parts of the block that are tried, by the names of their settings."""
-        given = {"norm": self.norm, "mlp": self.mlp}
+        nodes = {"norm": self.norm, "mlp": self.mlp}
         return {
-            part: {name: yaml.safe_load(text) for name, text in node.items()} for part, node in given.items() if node
+            part: {name: yaml.safe_load(text) for name, text in node.items()} for part, node in nodes.items() if node
         }

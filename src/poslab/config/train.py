@@ -14,7 +14,7 @@ from poslab.config.checking import checked
 from poslab.config.fields import Role
 from poslab.config.groups import GROUPS, SLOTS, role_of
 from poslab.config.nodes import TARGET, given_of, given_settings, known_settings, shown, targets, training_of_scheme
-from poslab.config.parts import Node, checked_node, of_its_class
+from poslab.config.parts import Node, checked_node, own_settings
 from poslab.config.schema import (
     MADE,
     DataConfig,
@@ -108,8 +108,8 @@ class TrainConfig:
     @property
     def recorded(self) -> dict[str, Any]:
         """Content of config.yaml: all settings, the name of the scheme, and the overrides as they were typed."""
-        typed = {} if self.overrides is None else {"overrides": self.overrides}
-        return {"pos_name": self.pos_name} | typed | self.plain
+        as_typed = {} if self.overrides is None else {"overrides": self.overrides}
+        return {"pos_name": self.pos_name} | as_typed | self.plain
 
 
 # Fields of a run's config.yaml that are no settings, written where they hold.
@@ -140,15 +140,15 @@ def parse(
         if not isinstance(plain.get(group), Mapping | None):
             problem = f"must be an option of configs/{group}, or {group}._target_=my_file.Mine"
             raise SettingError(group, plain[group], problem)
-    optim, schedule = (of_its_class(plain.get(group) or {}, group, given, _COMMON) for group in ("optim", "schedule"))
-    made = {name: of_its_class(plain["model"].get(name), f"model/{name}", given) for name in MADE}
+    optim, schedule = (own_settings(plain.get(group) or {}, group, given, _COMMON) for group in ("optim", "schedule"))
+    modules = {name: own_settings(plain["model"].get(name), f"model/{name}", given) for name in MADE}
     common = {name: optim[name] for name in _COMMON if name in optim}
-    groups = plain | {"model": plain["model"] | made, "optim": common}
+    groups = plain | {"model": plain["model"] | modules, "optim": common}
     parsed: dict[str, Any] = {}
     for name, schema in GROUPS.items():
         node = groups.get(name, {})
-        of_task = isinstance(node, Mapping) and TARGET in node
-        parsed[name] = parse_task(node, given) if of_task else checked(schema, node, name, known_settings)
+        is_task = isinstance(node, Mapping) and TARGET in node
+        parsed[name] = parse_task(node, given) if is_task else checked(schema, node, name, known_settings)
     model, data = parsed["model"], parsed["data"]
     if data.longest_text is not None:
         model.longest_text = min(data.longest_text, model.context_length)

@@ -84,8 +84,8 @@ def refuse_links(folder: Path) -> None:
     W&B makes some within its own folder, and writes into new ones."""
     inside = folder.resolve()
     for path in folder.rglob("*"):
-        of_wandb = path.relative_to(folder).parts[0] == "wandb" and path.parent != folder
-        if path.is_symlink() and not of_wandb and not path.resolve().is_relative_to(inside):
+        is_wandbs = path.relative_to(folder).parts[0] == "wandb" and path.parent != folder
+        if path.is_symlink() and not is_wandbs and not path.resolve().is_relative_to(inside):
             raise ValueError(f"{path} is a link to {path.resolve()}; allow_code=true follows it, if you trust it")
 
 
@@ -120,8 +120,8 @@ def _classes(slot: str) -> frozenset[str]:
     if slot == "optim":
         from torch import optim
 
-        of_torch = {name: value for name, value in vars(optim).items() if isinstance(value, type)}
-        classes |= {f"torch.optim.{name}" for name, value in of_torch.items() if issubclass(value, optim.Optimizer)}
+        members = {name: value for name, value in vars(optim).items() if isinstance(value, type)}
+        classes |= {f"torch.optim.{name}" for name, value in members.items() if issubclass(value, optim.Optimizer)}
     return frozenset(classes - {"???"})
 
 

@@ -1,7 +1,8 @@
 """The contract of position schemes, tried on small models: by `poslab check`, by the tests, and before a training.
 
 hooks.py   watches what each hook returns while a model runs
-parts.py   the parts of the contract, each of which compares two ways to the same numbers
+trial.py   how a check is tried, on small models
+checks.py  the checks of the contract, each of which compares two ways to the same numbers
 """
 
 from typing import Any, cast
@@ -22,10 +23,10 @@ _TRIED: set[Any] = set()
 
 
 def try_before_training(config: TrainConfig) -> None:
-    """Try the quick parts of the contract on a scheme, a block or a task from outside poslab, once in this process.
+    """Try the quick checks of the contract on a scheme, a block or a task from outside poslab, once in this process.
 
     Takes a second for a small model, four for `model=gpt2`, and moves no random generator. Raises SettingError for the
-    first part that fails.
+    first check that fails.
     """
     try_scheme(config.pos, config.model.shape)
     try_block(config.model)
@@ -38,16 +39,17 @@ def try_scheme(scheme: PositionScheme, shape: ModelShape) -> None:
     tried = type(scheme), repr(scheme), shape
     if tried in _TRIED or not outside(node_of(scheme)):
         return
-    from poslab.contract.parts import PARTS, Differs, NotTried, compare  # which poslab's own schemes don't need
+    from poslab.contract.checks import CHECKS  # late, because poslab's own schemes don't need them
+    from poslab.contract.trial import Differs, NotTried, compare
 
-    for part in _QUICK:
-        with torch.random.fork_rng(devices=[]), blamed_on("pos", scheme, part):
+    for check in _QUICK:
+        with torch.random.fork_rng(devices=[]), blamed_on("pos", scheme, check):
             try:
-                compare(PARTS[part], scheme, **_sizes(shape))
+                compare(CHECKS[check], scheme, **_sizes(shape))
             except NotTried:
                 continue
             except Differs as difference:
-                raise SettingError("pos", type(scheme).__name__, f"{part}: {difference}") from None
+                raise SettingError("pos", type(scheme).__name__, f"{check}: {difference}") from None
     _TRIED.add(tried)
 
 
@@ -57,13 +59,14 @@ def try_block(model: ModelConfig) -> None:
     foreign, tried = ", ".join(outside(block)), repr((block, model.shape))
     if tried in _TRIED or not foreign:
         return
-    from poslab.contract.parts import PARTS, outcome
+    from poslab.contract.checks import CHECKS
+    from poslab.contract.trial import outcome
 
-    for part in _QUICK:
+    for check in _QUICK:
         with torch.random.fork_rng(devices=[]):
-            result, words = outcome(PARTS[part], PositionScheme(), **_sizes(model.shape), **block)
+            result, words = outcome(CHECKS[check], PositionScheme(), **_sizes(model.shape), **block)
         if result == "differs":
-            raise SettingError("model", foreign, f"{part}: {words}")
+            raise SettingError("model", foreign, f"{check}: {words}")
     _TRIED.add(tried)
 
 

@@ -34,11 +34,11 @@ def _watched(name: str, scheme: PositionScheme, shape: ModelShape) -> Callable[.
     signature, check = inspect.signature(hook), _CHECKS.get(name, _check_tensor)
 
     @functools.wraps(hook)
-    def checked(self: PositionScheme, *given: Any, **further: Any) -> Any:
+    def checked(self: PositionScheme, *values: Any, **further: Any) -> Any:
         with blamed_on("pos", scheme, name):
-            result = hook(self, *given, **further)
+            result = hook(self, *values, **further)
         if result is not None or name not in _MAY_BE_NONE:
-            arguments = list(signature.bind(self, *given, **further).arguments.values())
+            arguments = list(signature.bind(self, *values, **further).arguments.values())
             check(scheme, shape, name, arguments, result)
         return result
 
@@ -56,8 +56,8 @@ def _check_tensor(scheme: PositionScheme, shape: ModelShape, name: str, argument
         case "mix":
             axes, sizes = "(B, T, D)", (len(x), x.shape[1] + 1 - scheme.mixed_tokens, x.shape[2])
         case "query_scale":
-            one = isinstance(result, Tensor) and result.shape[1:2] == (1,)
-            axes, sizes = "(1 or B, 1 or H, Tq)", (len(x), 1 if one else heads, x.shape[1])
+            is_shared = isinstance(result, Tensor) and result.shape[1:2] == (1,)
+            axes, sizes = "(1 or B, 1 or H, Tq)", (len(x), 1 if is_shared else heads, x.shape[1])
         case "token_state":
             axes, sizes = "(B, H, T, E)", (len(x), heads, x.shape[1], None)
         case "prepare":
@@ -77,8 +77,8 @@ def _check_terms(scheme: PositionScheme, shape: ModelShape, name: str, arguments
     rows = terms.highest - terms.lowest + 1
     for table_name, table in (terms.tables | ({} if terms.null is None else {"null": terms.null})).items():
         axes, sizes = ["H", "R", "Dh"], [shape.num_heads, rows, shape.head_dim]
-        of_table = {"null": slice(1), "bias": slice(2)}.get(table_name, slice(0 if table.dim() == 3 else 1, 3))
-        _require(scheme, name, table, f"({', '.join(axes[of_table])})", sizes[of_table], None, table_name)
+        own_axes = {"null": slice(1), "bias": slice(2)}.get(table_name, slice(0 if table.dim() == 3 else 1, 3))
+        _require(scheme, name, table, f"({', '.join(axes[own_axes])})", sizes[own_axes], None, table_name)
 
 
 def _check_positions(
@@ -107,7 +107,7 @@ def _require(
 ) -> None:
     """Raise SettingError for other sizes, another dtype (None: any floating one), NaN, and with `dtype` infinity."""
     fits = isinstance(result, Tensor) and result.dim() == len(sizes)
-    if not fits or any(size not in (None, found) for size, found in zip(sizes, result.shape, strict=True)):
+    if not fits or any(size not in (None, there) for size, there in zip(sizes, result.shape, strict=True)):
         wanted = str(tuple("any" if size is None else size for size in sizes)).replace("'", "")
         raise _wrong(scheme, hook, f"{name} must be {axes} = {wanted} here, not {described(result)}")
     if not (result.is_floating_point() if dtype is None else result.dtype == dtype):

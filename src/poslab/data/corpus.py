@@ -22,12 +22,12 @@ from tiktoken_ext.openai_public import ENDOFTEXT
 from torch import Tensor
 
 from poslab.config.corpora import (
-    chosen_parts,
+    chosen_splits,
     compression_of,
     corpus_format,
+    files_by_split,
     find_files,
     fingerprint,
-    parts_at,
     text_name,
 )
 from poslab.config.files import UNFINISHED, appearing_whole, default_cache_dir
@@ -40,7 +40,7 @@ from poslab.errors import SettingError, UserError
 
 _LAYOUT = "6"  # part of every cache key; another number wherever the same corpus would give other files
 _MUCH = 20 << 20  # bytes that take a while
-_PARTS = ("train", "validation", "test")
+_SPLITS = ("train", "validation", "test")
 
 
 class Split(NamedTuple):
@@ -122,7 +122,7 @@ def load_corpus(
     if kind == "repository":
         contents = load_repository(path, name, only, cache_dir / "datasets")
     else:
-        contents = chosen_parts(path, parts_at(path), only)
+        contents = chosen_splits(path, files_by_split(path), only)
     if split.test and "test" in contents:
         raise SettingError("test_share", split.test, f"{path} has a test split of its own; leave it at 0")
     test, validation = (0 if part in contents else getattr(split, part) for part in ("test", "validation"))
@@ -138,9 +138,9 @@ def load_corpus(
 
         return _kept(_file(cache_dir, f"{key} {part} {own}"), _smallest_type(tokenizer.n_vocab), checked)
 
-    parts: dict[str, tuple[Tensor, Tensor]] = {}
+    splits: dict[str, tuple[Tensor, Tensor]] = {}
     for part, content in contents.items():
-        names, own_shares = (_PARTS, shares) if part in ("", "train") else ((part,), (1,))
+        names, own_shares = (_SPLITS, shares) if part in ("", "train") else ((part,), (1,))
         if kind == "txt" and separator is None:  # cut before it is tokenised, documents after it
             length = _characters(path, content, isinstance(tokenizer, Bytes))
             stops = [0, *(int(share * length) for share in own_shares)]
@@ -154,17 +154,17 @@ def load_corpus(
             if not len(whole[1]):
                 raise SettingError("path", path, "the text is empty")
             cuts = _cut(*whole, own_shares, len(end_token(tokenizer)))
-        parts |= dict(zip(names, cuts, strict=True))
+        splits |= dict(zip(names, cuts, strict=True))
     vocabulary = Vocabulary(tokenizer)
     if observed_only:
-        vocabulary = Vocabulary(tokenizer, observed_ids(torch.cat([observed_ids(of) for of, _ in parts.values()])))
-        parts = {part: (_renumbered(of, vocabulary), ends) for part, (of, ends) in parts.items()}
-    documents: int | None = sum(len(ends) for _, ends in parts.values())
+        vocabulary = Vocabulary(tokenizer, observed_ids(torch.cat([observed_ids(of) for of, _ in splits.values()])))
+        splits = {part: (_renumbered(of, vocabulary), ends) for part, (of, ends) in splits.items()}
+    documents: int | None = sum(len(ends) for _, ends in splits.values())
     if kind == "txt" and separator is None:
         files = sum(map(len, contents.values()))
         documents = files if files > 1 else None
-    tokens = {part: parts[part][0] for part in _PARTS}
-    ends = {part: parts[part][1] for part in _PARTS}
+    tokens = {part: splits[part][0] for part in _SPLITS}
+    ends = {part: splits[part][1] for part in _SPLITS}
     return Corpus(text_name(path), sha256, vocabulary, documents=documents, ends=ends, **tokens)
 
 
@@ -221,13 +221,13 @@ def _cut(tokens: Tensor, ends: Tensor, shares: Sequence[float], ending: int) -> 
     else:
         documents = [int(share * len(ends) + 1e-9) for share in shares]  # 1 - 0.1 - 0.8 of ten is one
         stops = [int(ends[number - 1]) if number else 0 for number in documents]
-    parts, start = [], 0
+    splits, start = [], 0
     for stop in stops:
         last = max(start, stop - ending)
         first, after = torch.searchsorted(ends, torch.tensor([start, last + ending]), right=True).tolist()
-        parts.append((tokens[start:last], ends[first:after] - start))
+        splits.append((tokens[start:last], ends[first:after] - start))
         start = last if len(ends) == 1 else stop
-    return parts
+    return splits
 
 
 # The cache
@@ -243,24 +243,24 @@ def _kept(file: Path, dtype: str, make: Callable[[], Iterator[Encoded]]) -> tupl
 
     Raises UserError where the folder can't be written, and whatever `make` raises.
     """
-    if (found := _read(file)) is not None:
-        return found
+    if (tokens_and_ends := _read(file)) is not None:
+        return tokens_and_ends
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{file}.lock") as lock:
             try:
-                if (found := _read(file)) is None:
+                if (tokens_and_ends := _read(file)) is None:
                     for left in file.parent.glob(f"{file.stem}.*{UNFINISHED}"):  # by a process that was killed
                         left.unlink()
                     _write(file, np.dtype(dtype), make())
-                    found = _read(file)
+                    tokens_and_ends = _read(file)
             finally:
                 Path(lock.lock_file).unlink(missing_ok=True)  # a process that waits looks for the tokens first
     except OSError as error:
         problem = f"data.cache_dir={file.parent}: can't be written: {error.strerror or error}; name another"
         raise UserError(problem) from error
-    assert found is not None
-    return found
+    assert tokens_and_ends is not None
+    return tokens_and_ends
 
 
 def _read(file: Path) -> tuple[Tensor, Tensor] | None:

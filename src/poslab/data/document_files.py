@@ -34,15 +34,15 @@ def document_texts(path: str, file: Path, kind: str, column: str) -> Iterator[st
         raise SettingError("path", path, f"{file} can't be read, is it complete? {reason}") from error
 
 
-def no_text(column: str, found: str, where: str) -> SettingError:
+def no_text(column: str, kind: str, where: str) -> SettingError:
     """Return the error of a column that holds something else."""
-    return SettingError("column", column, f"holds {found} in {where}, no text")
+    return SettingError("column", column, f"holds {kind} in {where}, no text")
 
 
-def no_column(path: str | Path, column: str, known: Collection[str]) -> SettingError:
+def no_column(path: str | Path, column: str, columns: Collection[str]) -> SettingError:
     """Return the error of a column that isn't there."""
     # Without a header, the first row is taken for one, whose texts may be long.
-    named = [textwrap.shorten(name, 40, placeholder=" ...") for name in known]
+    named = [textwrap.shorten(name, 40, placeholder=" ...") for name in columns]
     return SettingError("column", column, f"{path} has no column {column}; {suggestion(column, named)}")
 
 
@@ -57,17 +57,17 @@ def _require_one(file: Path, column: str, names: Sequence[str]) -> None:
 
 def _json_texts(path: str, file: Path, column: str) -> Iterator[str | None]:
     names: Collection[str] = ()
-    found = False
+    has_column = False
     for where, document in _json_documents(file):
         if not isinstance(document, dict):
             raise SettingError("path", path, f"{where} of {file} is no JSON object, but {type(document).__name__}")
         names = names or document.keys()
-        found |= column in document
+        has_column |= column in document
         text = document.get(column)
         if not isinstance(text, str | None):
             raise no_text(column, type(text).__name__, f"{where} of {file}")
         yield text if text is None or text.isascii() else _whole_characters(text)
-    if names and not found:
+    if names and not has_column:
         raise no_column(file, column, names)
 
 
@@ -200,9 +200,9 @@ def _arrow_texts(path: str, file: Path, column: str) -> Iterator[str | None]:
             batches = arrow.ipc.open_stream(opened)
             _require_text(file, column, batches.schema)
         except arrow.ArrowInvalid:
-            of_file = arrow.ipc.open_file(opened)
-            _require_text(file, column, of_file.schema)
-            batches = map(of_file.get_batch, range(of_file.num_record_batches))
+            reader = arrow.ipc.open_file(opened)
+            _require_text(file, column, reader.schema)
+            batches = map(reader.get_batch, range(reader.num_record_batches))
         for batch in batches:
             texts = batch.column(column)
             texts.validate(full=True)
@@ -214,10 +214,10 @@ def _require_text(file: Path, column: str, schema: Any) -> None:
     if column not in schema.names:
         raise no_column(file, column, schema.names)
     _require_one(file, column, schema.names)
-    arrow, found = import_module("pyarrow"), schema.field(column).type
-    values = found.value_type if arrow.types.is_dictionary(found) else found
+    arrow, column_type = import_module("pyarrow"), schema.field(column).type
+    values = column_type.value_type if arrow.types.is_dictionary(column_type) else column_type
     if values not in (arrow.string(), arrow.large_string(), arrow.string_view(), arrow.null()):
-        raise no_text(column, str(found), str(file))
+        raise no_text(column, str(column_type), str(file))
 
 
 _READERS: dict[str, Callable[[str, Path, str], Iterator[str | None]]] = {

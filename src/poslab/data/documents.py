@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from poslab.config.corpora import chosen_parts
+from poslab.config.corpora import chosen_splits
 from poslab.config.hugging_face import hugging_face, opened_repository
 from poslab.data.document_files import document_texts, no_column, no_text
 from poslab.data.text import Encoded, encoded_documents
@@ -15,7 +15,7 @@ _ROWS = 1000  # at a time
 
 
 def load_repository(path: str, name: str | None, split: str | None, cache_dir: Path) -> dict[str, Sequence[Any]]:
-    """Return the parts of a data set on the Hub, or of a copy of one, as `chosen_parts` has them; split: which it is to
+    """Return the splits of a data set on the Hub, or of a copy, as `chosen_splits` has them; split: which it is to
     be, by the rules of datasets (`train[:10%]`). Raises SettingError."""
     builder, _ = opened_repository(path, name, cache_dir)
     try:
@@ -27,7 +27,7 @@ def load_repository(path: str, name: str | None, split: str | None, cache_dir: P
         raise SettingError("split", split, first_line(error)) from error
     except Exception as error:
         raise SettingError("path", path, _reason(error)) from error
-    return chosen_parts(path, {part: [dataset] for part, dataset in loaded.items()}, None)
+    return chosen_splits(path, {part: [dataset] for part, dataset in loaded.items()}, None)
 
 
 def tokenised_documents(

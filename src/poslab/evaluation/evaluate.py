@@ -62,7 +62,7 @@ def _at_length(
         return LengthLoss(length, stride, last=last, note=f"the text has {len(tokens):,} tokens")
     every = every_stretch(len(tokens) - 1, most_tokens)
     sliding, consecutive = (sliding_losses(model, tokens, length, each, every, ends) for each in (stride, length))
-    of_last = last_losses(model, tokens, length, last, most_tokens, ends)
+    end_losses = last_losses(model, tokens, length, last, most_tokens, ends)
     return LengthLoss(
         length,
         stride,
@@ -71,5 +71,5 @@ def _at_length(
         by_position=[round(loss, 5) for loss in sliding.by_position.tolist()],
         windows=sliding.windows,
         last=last,
-        last_loss=None if of_last is None else float(of_last.mean(dtype=torch.float64)),
+        last_loss=None if end_losses is None else float(end_losses.mean(dtype=torch.float64)),
     )

@@ -101,10 +101,10 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
         read = reading(data) if same else {"column": data["column"], "dtype": data["dtype"]}
         split = Split(data["validation_share"], data["test_share"]) if same else WHOLE
         corpus = load_corpus(path, vocabulary.encoding, default_cache_dir(), split=split, **read)
-        parts = {name: getattr(corpus, name) for name in ("train", "validation", "test")}
-        starts = dict(zip(parts, accumulate(map(len, parts.values()), initial=0), strict=False))
-        ends = [starts[name] + of_part.clamp(max=len(parts[name])) for name, of_part in corpus.ends.items()]
-        tokens = vocabulary.narrow(torch.cat([*parts.values()]))
+        splits = {name: getattr(corpus, name) for name in ("train", "validation", "test")}
+        starts = dict(zip(splits, accumulate(map(len, splits.values()), initial=0), strict=False))
+        ends = [starts[name] + split_ends.clamp(max=len(splits[name])) for name, split_ends in corpus.ends.items()]
+        tokens = vocabulary.narrow(torch.cat([*splits.values()]))
         return Text(corpus.name, corpus.sha256, tokens, torch.cat(ends) if ends else None)
     except SettingError as error:
         raise SettingError("data_path", path, error.problem) from error

@@ -79,8 +79,8 @@ def sliding_losses(
     for numbers, inputs, targets, *documents in progress(batches, f"windows of {length:,}"):
         losses, counted = _losses(model, inputs, targets, *documents), targets != IGNORED
         is_new = (numbers[:, None] == 0) | (place >= length - stride)
-        of_stretch = (numbers[:, None] * stride + place) % period < STRETCH
-        new_losses.append(losses[counted & is_new & of_stretch])
+        in_stretch = (numbers[:, None] * stride + place) % period < STRETCH
+        new_losses.append(losses[counted & is_new & in_stretch])
         full = numbers * stride + length < len(tokens)
         by_position += losses[full].sum(0, dtype=torch.float64)
         counts += counted[full].sum(0)
@@ -122,12 +122,12 @@ def last_losses(
 def _losses(model: GPT, inputs: Tensor, targets: Tensor, documents: Tensor | None = None) -> Tensor:
     """Return the losses (B, K) of inputs (B, T) and targets of their last positions (B, K), on the CPU, 0 where
     ignored; the logits (B K, V) never exist all at once. documents: (B, T) numbers."""
-    inputs, of_draws = inputs.to(model.token_embedding.weight.device), []
+    inputs, draw_losses = inputs.to(model.token_embedding.weight.device), []
     for draw in model.position.draws:
         with model.position.drawing(draw):
             hidden = model.read(inputs, documents=documents)
-        of_draws.append(head_losses(model, hidden[:, -targets.shape[1] :], targets))
-    return torch.stack(of_draws).mean(0)
+        draw_losses.append(head_losses(model, hidden[:, -targets.shape[1] :], targets))
+    return torch.stack(draw_losses).mean(0)
 
 
 def head_losses(model: GPT, hidden: Tensor, targets: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ def head_losses(model: GPT, hidden: Tensor, targets: Tensor) -> Tensor:
     weight = model.head_weight
     rows, wanted = hidden.flatten(0, 1), targets.to(weight.device).flatten()  # (B K, D), (B K,)
     losses = [
-        F.cross_entropy(F.linear(some, weight).float(), of_some, reduction="none")
-        for some, of_some in zip(rows.split(_LOGIT_ROWS), wanted.split(_LOGIT_ROWS), strict=True)
+        F.cross_entropy(F.linear(row_block, weight).float(), target_block, reduction="none")
+        for row_block, target_block in zip(rows.split(_LOGIT_ROWS), wanted.split(_LOGIT_ROWS), strict=True)
     ]
     return torch.cat(losses).view(targets.shape).cpu()

@@ -58,13 +58,13 @@ def sample_pairs(model: GPT, tokens: Tensor) -> list[ScoreTile]:
 
 def _layers(model: GPT, tokens: Tensor, positions: Tensor | None) -> list[tuple[SchemeLayer, tuple[Any, ...]]]:
     """Return each layer of a text, with its queries, keys and token state, (1, H, T, ...)."""
-    found: list[tuple[SchemeLayer, tuple[Any, ...]]] = []
+    layers: list[tuple[SchemeLayer, tuple[Any, ...]]] = []
 
     def record(attention: nn.Module, inputs: tuple[Any, ...]) -> None:
         assert isinstance(attention, SelfAttention)
         x, layer, *_ = inputs
         q, k, _ = attention.queries_keys_values(x)
-        found.append((layer, layer.apply_hooks(q, k, x)))
+        layers.append((layer, layer.apply_hooks(q, k, x)))
 
     row = tokens[None].to(model.token_embedding.weight.device)
     with ExitStack() as hooks, model.evaluating(), model.position.drawing(0):
@@ -72,7 +72,7 @@ def _layers(model: GPT, tokens: Tensor, positions: Tensor | None) -> list[tuple[
             if isinstance(part, SelfAttention):
                 hooks.enter_context(part.register_forward_pre_hook(record))
         model.hidden(row, positions=None if positions is None else positions[None])
-    return found
+    return layers
 
 
 @styled()
@@ -83,9 +83,9 @@ def draw(picture: Picture, caption: bool = False) -> Figure:
     if isinstance(picture, Matrix):
         _draw_matrix(figure, axes, picture)
     else:
-        every = max(1, len(picture.x) // 20)  # markers, which would hide a line of hundreds of points
+        marker_period = max(1, len(picture.x) // 20)  # markers, which would hide a line of hundreds of points
         for (name, line), look in zip(picture.lines.items(), looks(), strict=False):
-            axes.plot(picture.x, line.detach().cpu().numpy(), label=name, markersize=4, markevery=every, **look)
+            axes.plot(picture.x, line.detach().cpu().numpy(), label=name, markersize=4, markevery=marker_period, **look)
         if len(picture.lines) > 1:
             axes.legend(ncols=1 + len(picture.lines) // 7)
         axes.set_yscale("log" if picture.logarithmic else "linear")

@@ -43,11 +43,11 @@ class Probes:
 
     def scalars(self) -> dict[str, float]:
         """Return the results by name, induction/layer_0_head_1 and position_error/layer_2, for a logger."""
-        found = {f"position_error/layer_{layer}": error for layer, error in enumerate(self.errors.tolist())}
+        figures = {f"position_error/layer_{layer}": error for layer, error in enumerate(self.errors.tolist())}
         for kind, shares in self.heads.items():
-            of_heads = product(*map(range, shares.shape))
-            found |= {f"{kind}/layer_{layer}_head_{head}": float(shares[layer, head]) for layer, head in of_heads}
-        return found | {"position_error/of_the_middle": self.middle}
+            heads = product(*map(range, shares.shape))
+            figures |= {f"{kind}/layer_{layer}_head_{head}": float(shares[layer, head]) for layer, head in heads}
+        return figures | {"position_error/of_the_middle": self.middle}
 
 
 def spread(tokens: Tensor, length: int) -> Tensor:
@@ -66,12 +66,12 @@ def probe(model: GPT, texts: Tensor) -> Probes | None:
     Draws nothing from torch's own generator. None where there are fewer than two texts of four tokens, of two kinds.
     """
     texts = texts[:, : min(model.shape.context_length, _LONGEST)]
-    length, known = texts.shape[1], texts.unique()
-    if len(texts) < 2 or length < 4 or len(known) < 2:
+    length, symbols = texts.shape[1], texts.unique()
+    if len(texts) < 2 or length < 4 or len(symbols) < 2:
         return None
-    count = min(_RANDOM, length // 2, len(known))
+    count = min(_RANDOM, length // 2, len(symbols))
     generator = torch.Generator().manual_seed(0)
-    drawn = [known[torch.randperm(len(known), generator=generator)[:count]] for _ in range(_SEQUENCES)]
+    drawn = [symbols[torch.randperm(len(symbols), generator=generator)[:count]] for _ in range(_SEQUENCES)]
     repeated = [tokens.repeat(min(_TIMES, length // count)) for tokens in drawn]
     maps = torch.stack([attention_maps(model, tokens) for tokens in repeated]).mean(0)  # (L, H, T, T)
     copies = (repeated[0][:, None] == repeated[0]).tril(-1)  # (T, T) bool, as all kinds of keys
@@ -83,15 +83,15 @@ def probe(model: GPT, texts: Tensor) -> Probes | None:
         {kind: (weights * keys).sum((-2, -1)) / keys.any(-1).sum() for kind, keys in kinds.items()}
         for weights in (maps, alike)
     )
-    found: list[Tensor] = []  # before each layer and after the last
+    errors: list[Tensor] = []  # before each layer and after the last
     with ExitStack() as hooks, model.evaluating(), model.position.drawing(0):
         for part in (*model.blocks, model.final_norm):
-            hook = part.register_forward_pre_hook(lambda _, inputs: found.append(_position_error(inputs[0])))
+            hook = part.register_forward_pre_hook(lambda _, inputs: errors.append(_position_error(inputs[0])))
             hooks.enter_context(hook)
         model.hidden(texts.to(model.token_embedding.weight.device))
     places = torch.arange(length, dtype=torch.float64)
     middle = float((places - places.mean()).abs().mean())
-    return Probes(heads, {kind: float(share) for kind, share in even.items()}, torch.stack(found), middle)
+    return Probes(heads, {kind: float(share) for kind, share in even.items()}, torch.stack(errors), middle)
 
 
 def _position_error(states: Tensor) -> Tensor:

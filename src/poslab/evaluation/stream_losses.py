@@ -22,15 +22,15 @@ def scan_losses(model: MemoryGPT, scan: Sequence[Tensor]) -> Iterator[tuple[Tens
     """Yield of each segment of a scan that has targets the windows' numbers (R,), losses and targets, both (R, T)."""
     memories = [model.empty_memory(scan[0].shape[1])] * len(model.position.draws)
     for numbers, tokens, targets, read, *documents in zip(*scan, strict=True):
-        judged, of_draws = (targets != IGNORED).any(), []
+        judged, draw_losses = (targets != IGNORED).any(), []
         for draw, memory in enumerate(memories):
             with model.position.drawing(draw):
                 here = memory.restarted(read)
                 hidden, memories[draw] = model.hidden_with_memory(tokens.to(here.read.device), here, None, *documents)
             if judged:
-                of_draws.append(head_losses(model, hidden, targets))
+                draw_losses.append(head_losses(model, hidden, targets))
         if judged:
-            yield numbers, torch.stack(of_draws).mean(0), targets
+            yield numbers, torch.stack(draw_losses).mean(0), targets
 
 
 def scanned_losses(model: MemoryGPT, scan: Sequence[Tensor]) -> WindowLosses:
@@ -88,9 +88,9 @@ def memory_lengths_of(model: GPT, wanted: Sequence[int] | None) -> Sequence[int]
         return wanted
     if not isinstance(model, MemoryGPT) or not model.reach:
         return []
-    context, known = model.shape.context_length, []
+    context, lengths = model.shape.context_length, []
     for length in sorted({0, model.memory_length, context, 4 * context}):
         with suppress(SettingError):  # a scheme may have fewer positions
             check_memory(model.pos, model.shape, length)
-            known.append(length)
-    return known
+            lengths.append(length)
+    return lengths

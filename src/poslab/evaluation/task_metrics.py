@@ -39,15 +39,15 @@ class Answers(NamedTuple):
 @torch.no_grad()
 def score_answers(model: GPT, numbers: Tensor, examples: Examples) -> dict[int, Answers]:
     """Score a batch whose examples have these numbers (B,)."""
-    of_draws = []
+    draw_scores = []
     for draw in model.position.draws:
         with model.position.drawing(draw):
             logits = _logits(model, examples)
         losses = F.cross_entropy(logits.flatten(0, 1), examples.targets.to(logits.device).flatten(), reduction="none")
         counts, right = _counts(logits.argmax(-1).cpu(), examples.targets.cpu())
         sums = losses.view(examples.targets.shape).sum(1, dtype=torch.float64).cpu()
-        of_draws.append(torch.stack([sums, counts, right, right == counts]))
-    rows = torch.stack(of_draws).mean(0).T.tolist()  # of each example
+        draw_scores.append(torch.stack([sums, counts, right, right == counts]))
+    rows = torch.stack(draw_scores).mean(0).T.tolist()  # of each example
     scores = (Answers(loss, int(target_count), *rest) for loss, target_count, *rest in rows)
     return dict(zip(numbers.tolist(), scores, strict=True))
 
@@ -93,8 +93,8 @@ def wrong_answers(model: GPT, task: Task) -> dict[str, list[WrongAnswer]]:
         rows = []
         for number, (tokens, targets, predicted) in enumerate(zip(*examples[:2], answered, strict=True)):
             positions = (targets != IGNORED).nonzero().flatten()
-            right, given = task.words(targets[positions]), task.words(predicted[positions])
-            rows.append(WrongAnswer(number, task.words(tokens), positions.tolist(), right, given))
+            right, said = task.words(targets[positions]), task.words(predicted[positions])
+            rows.append(WrongAnswer(number, task.words(tokens), positions.tolist(), right, said))
         wrong[str(length)] = [answer for answer in rows if answer.errors]
     return wrong
 
@@ -130,8 +130,8 @@ def predictions(model: GPT, examples: Examples) -> Tensor:
 def _by_part(task: Task, examples: Examples, predicted: Tensor) -> dict[str, float]:
     metrics = _proportions(predicted, examples.targets)
     for part, mask in task.parts(examples).items():
-        of_part = _proportions(predicted, examples.targets.masked_fill(~mask, IGNORED))
-        metrics |= {f"{name}_{part}": share for name, share in of_part.items()}
+        part_metrics = _proportions(predicted, examples.targets.masked_fill(~mask, IGNORED))
+        metrics |= {f"{name}_{part}": share for name, share in part_metrics.items()}
     return metrics | task.derived(metrics)
 
 

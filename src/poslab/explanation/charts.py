@@ -86,7 +86,7 @@ class Chips:
     chips: list[tuple[int, int, int]]
 
 
-def of_picture(picture: Picture, colour: str, as_rows: bool = False) -> Chart:
+def picture_chart(picture: Picture, colour: str, as_rows: bool = False) -> Chart:
     """Draw a picture of the scheme; curves over distances can be pointed at."""
     drawn = draw_panels(picture, colour, as_rows)
     by_distance = isinstance(picture, Curves) and picture.x_label == "distance"
@@ -105,7 +105,7 @@ def of_picture(picture: Picture, colour: str, as_rows: bool = False) -> Chart:
 
 
 @styled()
-def of_attention(title: str, measured: AttentionMeasures, colour: str, limits: Limits) -> Chart:
+def attention_chart(title: str, measured: AttentionMeasures, colour: str, limits: Limits) -> Chart:
     """Draw attention by distance, beside what position alone decides: a panel for each head, or where these are many
     for each layer."""
     layers, heads, length = measured.by_distance.shape
@@ -132,7 +132,7 @@ def of_attention(title: str, measured: AttentionMeasures, colour: str, limits: L
 
 def limits_of_weights(measured: Sequence[AttentionMeasures]) -> Limits:
     """Return limits of a y axis on which the attention of all heads can be compared."""
-    shown = torch.cat([weights.flatten() for one in measured for weights in (one.by_distance, one.alone)])
+    shown = torch.cat([weights.flatten() for head in measured for weights in (head.by_distance, head.alone)])
     return float(shown.min().clamp(min=1e-5)) / 1.3, min(1.3 * float(shown.max()), 1.3)
 
 
@@ -154,7 +154,7 @@ def _heads(measured: AttentionMeasures, layer: int, at: list[int]) -> Panel:
 
 
 @styled()
-def of_ablations(title: str, caption: str, x_label: str, ablations: Mapping[str, Ablation], limits: Limits) -> Chart:
+def ablation_chart(title: str, caption: str, x_label: str, ablations: Mapping[str, Ablation], limits: Limits) -> Chart:
     """Draw one ablation of each model, with twice the standard error of its difference from the unchanged text."""
     figure, axes = new_panel(*WHOLE)
     looks = looks_of(ablations)
@@ -178,14 +178,14 @@ def of_ablations(title: str, caption: str, x_label: str, ablations: Mapping[str,
 
 
 @styled()
-def of_positions(title: str, caption: str, errors: Mapping[str, Tensor], middle: float) -> Chart:
+def position_chart(title: str, caption: str, errors: Mapping[str, Tensor], middle: float) -> Chart:
     """Draw how far off a probe of each model's hidden states (L + 1,) is, beside guessing the middle of the text."""
     figure, axes = new_panel(*WHOLE)
     looks = looks_of(errors)
-    for label, of_layers in errors.items():
-        axes.plot(range(len(of_layers)), of_layers.numpy(), label=printable(label), **looks[label] | _SOLID)
+    for label, layer_errors in errors.items():
+        axes.plot(range(len(layer_errors)), layer_errors.numpy(), label=printable(label), **looks[label] | _SOLID)
     axes.axhline(middle, color=SOFT[0], linestyle=":", label="guessing the middle")
-    highest = max(middle, *(float(of_layers.max()) for of_layers in errors.values()))
+    highest = max(middle, *(float(layer_errors.max()) for layer_errors in errors.values()))
     axes.set(xlabel="blocks passed", ylabel="error in tokens", ylim=(0, 1.25 * highest))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(loc="lower left")
@@ -217,16 +217,16 @@ def on_text(picture: OnText, words: Sequence[str]) -> Heat:
     return heat(picture.title, picture.caption, [("", len(words))], words, rows, picture.highest)
 
 
-def of_heads(title: str, caption: str, shares: Mapping[str, Tensor]) -> Heat:
+def head_table(title: str, caption: str, shares: Mapping[str, Tensor]) -> Heat:
     """Return a table of shares of attention (L, H) by kind: a row for each head or, of many, for the highest of each
     layer."""
     layers, heads = next(iter(shares.values())).shape
     if layers * heads <= _MOST_HEADS:
         names = [f"layer {layer}, head {head}" for layer in range(layers) for head in range(heads)]
-        rows = torch.stack([of_kind.flatten() for of_kind in shares.values()], -1)
+        rows = torch.stack([kind_shares.flatten() for kind_shares in shares.values()], -1)
     else:
         names = [f"layer {layer}, highest" for layer in range(layers)]
-        rows = torch.stack([of_kind.amax(-1) for of_kind in shares.values()], -1)
+        rows = torch.stack([kind_shares.amax(-1) for kind_shares in shares.values()], -1)
     kinds = [kind.removesuffix("_token") for kind in shares]
     by_name = dict(zip(names, rows.tolist(), strict=True))
     return heat(title, caption, [("", len(kinds))], kinds, by_name, share=True)

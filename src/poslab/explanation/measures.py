@@ -88,8 +88,8 @@ def _reach(mass: Tensor) -> Tensor:
 
 def _by_distance(model: GPT, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the means of `_gathered` over windows (B, T)."""
-    of_windows = [_gathered(attention_maps(model, window)) for window in windows]
-    by_distance, mass, first = (torch.stack(parts).mean(0) for parts in zip(*of_windows, strict=True))
+    by_window = [_gathered(attention_maps(model, window)) for window in windows]
+    by_distance, mass, first = (torch.stack(measures).mean(0) for measures in zip(*by_window, strict=True))
     return by_distance, mass, first
 
 
@@ -127,10 +127,10 @@ def _results(model: GPT, questions: Sequence[Questions], exact: bool) -> Tensor:
     for tokens, wanted, positions in questions:
         rows = max(1, BATCH_TOKENS // tokens.shape[-1])
         starts = range(0, len(tokens), rows)
-        of_rows = [None if positions is None else positions[start : start + rows] for start in starts]
-        parts = zip(tokens.split(rows), of_rows, strict=True)
+        row_positions = [None if positions is None else positions[start : start + rows] for start in starts]
+        batches = zip(tokens.split(rows), row_positions, strict=True)
         with model.position.drawing(0):
-            hidden = torch.cat([model.read(part, at)[:, -1] for part, at in parts])
+            hidden = torch.cat([model.read(batch, at)[:, -1] for batch, at in batches])
         logits = F.linear(hidden, model.head_weight).float()
         losses = F.cross_entropy(logits, wanted, reduction="none")
         results.append((logits.argmax(-1) == wanted).float() if exact else losses)
@@ -158,8 +158,8 @@ def shifted(batch: Questions, offset: int) -> Questions:
 
 def offsets(model: GPT, length: int, farthest: int) -> list[int]:
     """Return offsets of positions, as far as the scheme has them for texts of that length."""
-    known = model.pos.max_length(model.shape)
-    return [0, *powers(4, farthest if known is None else min(farthest, known - length))]
+    positions = model.pos.max_length(model.shape)
+    return [0, *powers(4, farthest if positions is None else min(farthest, positions - length))]
 
 
 def powers(base: int, highest: int) -> list[int]:

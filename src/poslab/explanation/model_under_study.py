@@ -63,7 +63,7 @@ def examine(study: ModelUnderStudy) -> Findings:
     with blamed_on("pos", model.pos, "explain"):
         explanations = model.position.explanations(sample)
     if probe_data is None:
-        explanations = {name: one for name, one in explanations.items() if not isinstance(one, OnText)}
+        explanations = {name: each for name, each in explanations.items() if not isinstance(each, OnText)}
     if not pictures and not explanations:
         notes.append(f"{study.label}: the scheme gives no pictures of itself (its hooks pictures and explain)")
     measured, probes, by_length, ablations, retrieved_tokens = None, None, {}, {}, None

@@ -134,14 +134,14 @@ def write(findings: Sequence[Findings], command: str, better: str) -> str:
         lstrip_blocks=True,
     )
     environment.filters["prose"] = prose
-    numbers = numbers_of(one.study.label for one in findings)
+    numbers = numbers_of(each.study.label for each in findings)
     parts = []
-    for one in findings:
-        hue = f"var(--c{numbers[one.study.label] % len(COLOURS)})"
-        parts.append(Part(one.study.label, hue, one, sentences(one), _words(one)))
-    probe_data = next((one.study.probe_data for one in findings if one.study.probe_data is not None), None)
+    for each in findings:
+        hue = f"var(--c{numbers[each.study.label] % len(COLOURS)})"
+        parts.append(Part(each.study.label, hue, each, sentences(each), _words(each)))
+    probe_data = next((each.study.probe_data for each in findings if each.study.probe_data is not None), None)
     maps = [_map(part) for part in parts]
-    retrieved = [_retrieved(one.retrieved, one.study.vocabulary) if one.retrieved else None for one in findings]
+    retrieved = [_retrieved(each.retrieved, each.study.vocabulary) if each.retrieved else None for each in findings]
     return environment.get_template("page.html.j2").render(
         mark=MARK,
         style=Markup(style()),
@@ -154,7 +154,7 @@ def write(findings: Sequence[Findings], command: str, better: str) -> str:
         better=better if all(part.sentences.warning for part in parts) else "",
         probe_data=None if probe_data is None else probe_data.name,
         exact=probe_data is not None and probe_data.task is not None,
-        notes=[note for one in findings for note in one.notes],
+        notes=[note for each in findings for note in each.notes],
         command=command,
     )
 
@@ -174,8 +174,8 @@ def _scheme(part: Part) -> list[Finding]:
     pictures = [*part.findings.explanations.values(), *part.findings.pictures.values()]
     as_rows = needs_rows(picture for picture in pictures if isinstance(picture, Curves))
     blocks = []
-    for caption, group in groupby(pictures, key=lambda picture: picture.caption):
-        figures = [_picture(picture, part, as_rows) for picture in group]
+    for caption, same_caption in groupby(pictures, key=lambda picture: picture.caption):
+        figures = [_picture(picture, part, as_rows) for picture in same_caption]
         title = figures[0].title if len(figures) == 1 else ""
         blocks.append(Finding(title, caption or _OWN_WORDS, [], [(None, figure) for figure in figures]))
     narrow = [False, *(not block.wide for block in blocks), False]
@@ -184,7 +184,7 @@ def _scheme(part: Part) -> list[Finding]:
 
 def _picture(picture: Explanation, part: Part, as_rows: bool) -> Chart | Heat | Chips:
     if isinstance(picture, Curves | Matrix):
-        return charts.of_picture(picture, _colour(part), as_rows)
+        return charts.picture_chart(picture, _colour(part), as_rows)
     return charts.chips(picture) if isinstance(picture, Strip) else charts.on_text(picture, part.words)
 
 
@@ -199,8 +199,11 @@ def _descriptions(part: Part) -> dict[str, list[tuple[bool, str]]]:
 
 def _paragraphs(text: str) -> list[tuple[bool, str]]:
     """Return the paragraphs of a docstring; the lines of formulas stay."""
-    parts = [part for part in text.split("\n\n") if part.strip()]
-    return [(part[0] == " ", textwrap.dedent(part) if part[0] == " " else " ".join(part.split())) for part in parts]
+    paragraphs = [paragraph for paragraph in text.split("\n\n") if paragraph.strip()]
+    return [
+        (paragraph[0] == " ", textwrap.dedent(paragraph) if paragraph[0] == " " else " ".join(paragraph.split()))
+        for paragraph in paragraphs
+    ]
 
 
 # What is measured
@@ -222,10 +225,10 @@ def _ablations(parts: Sequence[Part]) -> list[Finding]:
         return []
     blocks = []
     for name, (title, x_label, caption) in _ABLATIONS.items():
-        ablations = {label: of_model[name] for label, of_model in by_label.items()}
+        ablations = {label: by_name[name] for label, by_name in by_label.items()}
         on_one_scale = _OF_TEXT if name in _OF_TEXT else _ABLATIONS
-        limits = charts.limits_of([of_model[other] for of_model in by_label.values() for other in on_one_scale])
-        chart = charts.of_ablations(title, "", x_label, ablations, limits)
+        limits = charts.limits_of([by_name[other] for by_name in by_label.values() for other in on_one_scale])
+        chart = charts.ablation_chart(title, "", x_label, ablations, limits)
         blocks.append(Finding(title, caption, _says(parts, name), [(None, chart)]))
     return blocks
 
@@ -243,7 +246,7 @@ def _by_distance(parts: Sequence[Part]) -> list[Finding]:
             f"{float(attention.by_distance[..., 0].mean()):.0%} on the query itself."
         )
         says.append((part, f"{part.sentences.others['reach']} {sink}"))
-        chart = charts.of_attention(_REACH[0], attention, _colour(part), limits)
+        chart = charts.attention_chart(_REACH[0], attention, _colour(part), limits)
         figures.append((part if len(parts) > 1 else None, chart))
     return [Finding(*_REACH, says, figures)]
 
@@ -255,11 +258,11 @@ def _probes(parts: Sequence[Part]) -> list[Finding]:
     tables: list[tuple[Part | None, Chart | Heat | Chips]] = []
     for part in parts:
         if part.label in probed:
-            table = charts.of_heads(_HEADS[0], "", probed[part.label].heads)
+            table = charts.head_table(_HEADS[0], "", probed[part.label].heads)
             tables.append((part if len(parts) > 1 else None, table))
     errors = {label: probes.errors for label, probes in probed.items()}
     middle = next(iter(probed.values())).middle
-    chart = charts.of_positions(_POSITION[0], "", errors, middle)
+    chart = charts.position_chart(_POSITION[0], "", errors, middle)
     return [
         Finding(*_POSITION, _says(parts, "position"), [(None, chart)]),
         Finding(*_HEADS, _says(parts, "heads"), tables),
@@ -315,7 +318,10 @@ def _retrieved(retrieved: Retrieved, vocabulary: AnyVocabulary) -> dict[str, Any
         before, after = pieces[max(0, index - _AROUND) : index], pieces[index + 1 : index + 1 + _AROUND]
         around = (apart.join([*before, ""]), pieces[index], apart.join(["", *after]))
         best.append((head, f"{gate:.0%}", f"{weight:.0%}", f"{retrieved.queries[-1] - index:,}", *around))
-    weights = [[[round(w, 4) for w in of_query] for of_query in of_head] for of_head in retrieved.weights.tolist()]
+    weights = [
+        [[round(w, 4) for w in query_weights] for query_weights in head_weights]
+        for head_weights in retrieved.weights.tolist()
+    ]
     return {
         "layer": retrieved.layer,
         "last": pieces[-1],

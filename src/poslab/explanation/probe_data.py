@@ -61,7 +61,7 @@ class ProbeData:
         return replace(self, sample=sample, passage=torch.cat([whole, sample]))
 
 
-def of_text(name: str, tokens: Tensor, model: GPT, ends: Tensor | None = None) -> ProbeData:
+def text_probes(name: str, tokens: Tensor, model: GPT, ends: Tensor | None = None) -> ProbeData:
     """Return probe data of a text (N,). Its questions are tokens with at least a context before them, spread evenly; a
     text too short for them has none. ends: of its documents."""
     tokens = tokens.long()
@@ -77,7 +77,7 @@ def of_text(name: str, tokens: Tensor, model: GPT, ends: Tensor | None = None) -
     return ProbeData(name, sample, windows, questions, longest, texts, passage=passage(tokens, model, ends))
 
 
-def of_task(task: Task, model: GPT) -> ProbeData:
+def task_probes(task: Task, model: GPT) -> ProbeData:
     """Return probe data of a task at its longest length of training: of each example one of its answers."""
     tokens, targets, positions = task.test(task.lengths[-1])
     generator = torch.Generator().manual_seed(0)

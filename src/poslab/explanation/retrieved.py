@@ -50,19 +50,19 @@ def retrieved(model: GPT, tokens: Tensor) -> Retrieved:
     last = tokens[None, begin:]
     with model.position.drawing(0):
         _, memory = model.hidden_in_segments(tokens[None, :begin])
-    given: list[tuple[RetrievedAttention, tuple[Tensor, Tensor]]] = []
+    recorded: list[tuple[RetrievedAttention, tuple[Tensor, Tensor]]] = []
 
     def record(attention: nn.Module, inputs: tuple[Any, ...]) -> None:
         assert isinstance(attention, RetrievedAttention)
         _, q, _, _, lookup, layer, first = inputs
         looked = attention.find(q, lookup, layer, first)
         assert looked is not None
-        given.append((attention, looked))
+        recorded.append((attention, looked))
 
     (part,) = (part for part in model.modules() if isinstance(part, RetrievedAttention))
     with part.register_forward_pre_hook(record), model.position.drawing(0):
         model.hidden_with_memory(last, memory)
-    ((attention, (weights, found_indices)),) = given
+    ((attention, (weights, found_indices)),) = recorded
     assert memory.keys is not None
     weights, order = weights[0, :, -QUERIES:].sort(descending=True)  # (H, T, k)
     indices = found_indices[0, :, -QUERIES:].gather(-1, order) + begin - memory.keys.shape[-2]

@@ -116,9 +116,9 @@ def _unchanged(ablation: Ablation) -> str:
 
 def _range(findings: Findings) -> str:
     model, probe_data = findings.study.model, findings.study.probe_data
-    known = model.pos.max_length(model.shape)
-    if known is not None:
-        return f"It has {known:,} positions, 0 to {known - 1:,}: a longer text can't be read in one piece."
+    positions = model.pos.max_length(model.shape)
+    if positions is not None:
+        return f"It has {positions:,} positions, 0 to {positions - 1:,}: a longer text can't be read in one piece."
     longest = model.shape.training_length if probe_data is None else probe_data.longest
     return f"It is defined at any position. In training it read at most {longest:,} tokens; longer is extrapolation."
 
@@ -136,8 +136,8 @@ def _reach(reach: list[int], even: int) -> str:
 def _induction(probes: Probes) -> str:
     heads, even = probes.heads["induction"], probes.even["induction"]
     (layer, head), share = divmod(int(heads.argmax()), heads.shape[1]), float(heads.max())
-    found = share > 2 * even
-    who, has = (f"Head {head} of layer {layer}", "it has") if found else ("No head", "none has more than")
+    is_induction_head = share > 2 * even
+    who, has = (f"Head {head} of layer {layer}", "it has") if is_induction_head else ("No head", "none has more than")
     return (
         f"{who} continues what it has read before (induction): where random tokens are repeated, {has} {share:.0%} of "
         f"its attention on what followed the earlier copies of a token. Spread evenly, it would be {even:.0%}."
@@ -183,8 +183,8 @@ def _moved(ablation: Ablation) -> str:
 
 def _changed(ablation: Ablation) -> list[int]:
     """Return the indices of differences above three standard errors: of many sizes one is at two by chance."""
-    found = zip(ablation.differences.abs().tolist(), ablation.errors.tolist(), strict=True)
-    return [n for n, (difference, error) in enumerate(found) if difference > max(_SMALL, 3 * error)]
+    pairs = zip(ablation.differences.abs().tolist(), ablation.errors.tolist(), strict=True)
+    return [n for n, (difference, error) in enumerate(pairs) if difference > max(_SMALL, 3 * error)]
 
 
 def _amount(ablation: Ablation, n: int) -> str:

@@ -35,11 +35,11 @@ def export(checkpoint: Checkpoint, folder: Path) -> list[str]:
     require_writable("to", folder)
     folder.mkdir(parents=True, exist_ok=True)
     model = checkpoint.model
-    found = hf_equivalent(model)
-    if found is None:
+    equivalent = hf_equivalent(model)
+    if equivalent is None:
         how = _write_with_code(checkpoint, folder)
     else:
-        architecture, form = found
+        architecture, form = equivalent
         weights = architecture.to_transformers(model) | dict(form.weights)
         settings = architecture.config(model, checkpoint.vocabulary.size) | dict(form.settings)
         copies = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}

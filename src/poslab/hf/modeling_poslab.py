@@ -116,8 +116,8 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         and that it doesn't have. In eval mode, a scheme that draws positions in evaluation draws those of a text once,
         however long it becomes.
         """
-        known = _WITHOUT_EFFECT + _OF_DOCUMENTS
-        unknown = {name: value for name, value in others.items() if name not in known}
+        accepted = _WITHOUT_EFFECT + _OF_DOCUMENTS
+        unknown = {name: value for name, value in others.items() if name not in accepted}
         if ignored := [name for name, value in unknown.items() if value is not None and value is not False]:
             raise ValueError(f"{', '.join(ignored)}: not an argument of poslab's models")
         gpt = self.gpt[0]
@@ -128,8 +128,8 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         if attention_mask is not None and not ((attention_mask == 0) | (attention_mask == 1)).all():
             raise ValueError("attention_mask must hold ones and zeros, nothing else")
         real = None if attention_mask is None else attention_mask.bool()  # (B, T): no padding
-        given = None if position_ids is None else position_ids.expand_as(input_ids)
-        documents = _documents(input_ids, given, real, others)
+        explicit = None if position_ids is None else position_ids.expand_as(input_ids)
+        documents = _documents(input_ids, explicit, real, others)
         counted = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
         if documents is not None:
             counted = positions_within(documents)
@@ -137,10 +137,10 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
             labels = None if labels is None else labels.masked_fill(counted == 0, -100)
         elif real is not None:
             counted = (real.cumsum(1) - 1).clamp(min=0)
-        if given is not None and not (given == counted)[slice(None) if real is None else real].all():
+        if explicit is not None and not (explicit == counted)[slice(None) if real is None else real].all():
             if real is not None and not real.all() and documents is None:
                 raise ValueError("position_ids must count from a row's first real token where there is padding")
-            positions = given
+            positions = explicit
         states: list[Tensor] = []
         with _kept(gpt, states) if output_hidden_states else nullcontext():
             if real is None or real.all() or documents is not None:

@@ -69,16 +69,16 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
     return f"weights begin with those of {folder}; {_keep_positions(model, architecture, rotation, tables)}"
 
 
-def check_same_sizes(model: GPT, sizes: Mapping[str, Any], given: str | Path) -> None:
-    """Raise SettingError for `model.` settings other than the sizes of the weights that init_from=`given` names."""
+def check_same_sizes(model: GPT, sizes: Mapping[str, Any], init_from: str | Path) -> None:
+    """Raise SettingError for `model.` settings other than the sizes of the weights that init_from=`init_from` names."""
     for name in ("embed_dim", "num_layers", "num_heads"):
         here, there = getattr(model.shape, name), sizes[name]
         if here != there:
-            raise SettingError(f"model.{name}", here, f"the weights of init_from={given} need {there}")
+            raise SettingError(f"model.{name}", here, f"the weights of init_from={init_from} need {there}")
 
 
 def _require(model: GPT, needed: Mapping[str, Any], folder: Path) -> None:
-    own, needed = map(_typed, (settings_of(model), needed))
+    own, needed = map(_without_usual, (settings_of(model), needed))
     del own["context_length"]  # a model may read less than it could, and a scheme says where it ends
     if differing := {name: needed[name] for name in own if own[name] != needed[name]}:
         raise SettingError(
@@ -86,7 +86,7 @@ def _require(model: GPT, needed: Mapping[str, Any], folder: Path) -> None:
         )
 
 
-def _typed(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _without_usual(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings with None for those that are as usual."""
     usual = {"num_kv_heads": settings["num_heads"], "head_dim": settings["embed_dim"] / settings["num_heads"]}
     return {name: None if usual.get(name) == value else value for name, value in settings.items()}
@@ -155,9 +155,9 @@ def _keep_positions(
             kept.append(f"{name.removeprefix('position_tables.')} ({rows} of its {len(theirs)} rows)")
     if kept:
         return f"of what it knows of positions, {', '.join(kept)} kept"
-    found = hf_equivalent(model)
-    if rotation and found is not None and found[1].model_type == architecture.positions:
-        here = found[1].settings["rope_parameters"]
+    equivalent = hf_equivalent(model)
+    if rotation and equivalent is not None and equivalent[1].model_type == architecture.positions:
+        here = equivalent[1].settings["rope_parameters"]
         words = " ".join(f"{name}={value}" for name, value in rotation.items())
         differs = any(here.get(name) != value for name, value in rotation.items())
         return f"it was trained with {words}{', and positions here are others' if differs else ', as here'}"

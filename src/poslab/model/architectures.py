@@ -162,20 +162,20 @@ def hf_equivalent(model: GPT) -> tuple[Architecture, HFEquivalent] | None:
         return None
     form = model.pos.hf_equivalent(dict(model.position_tables.named_parameters()), model.shape)
     fitting = (a for a in ARCHITECTURES.values() if form and a.positions == form.model_type and a.computes(model))
-    found = next(fitting, None)
-    rotated = {} if form is None else form.settings.get("rope_parameters", {})
-    if found is None or form is None or (found in (LLAMA, QWEN3) and rotated.get("partial_rotary_factor", 1) != 1):
+    architecture = next(fitting, None)
+    if architecture is None or form is None:
         return None
-    return found, form
+    turned = form.settings.get("rope_parameters", {}).get("partial_rotary_factor", 1)
+    return None if architecture in (LLAMA, QWEN3) and turned != 1 else (architecture, form)
 
 
 def tables_of(model: GPT, architecture: Architecture, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the scheme's tables that such weights have as well, by the names of the model's parameters."""
-    found = hf_equivalent(model)
-    if found is None or found[1].model_type != architecture.positions:
+    equivalent = hf_equivalent(model)
+    if equivalent is None or equivalent[1].model_type != architecture.positions:
         return {}
     kept = {}
-    for there, ours in found[1].weights.items():
+    for there, ours in equivalent[1].weights.items():
         theirs = weights.get(there, weights.get(there.removeprefix(architecture.prefix)))
         for name, table in model.position_tables.named_parameters(prefix="position_tables"):
             if table is ours and theirs is not None:
@@ -187,8 +187,8 @@ def _rows(whole: Tensor, model: GPT, parts: int) -> list[int]:
     """Return how many rows each part of a tensor has: query, key and value, or the halves of the MLP's first map."""
     if parts == 2:
         return [len(whole) // 2] * 2
-    of_query = model.shape.attention_dim
-    return [of_query, *[(len(whole) - of_query) // 2] * 2]
+    query_rows = model.shape.attention_dim
+    return [query_rows, *[(len(whole) - query_rows) // 2] * 2]
 
 
 def _transposed(name: str, tensor: Tensor, model: GPT, back: bool) -> Tensor:

@@ -179,13 +179,13 @@ def _aligned(prompts: Prompts, model: GPT) -> tuple[Tensor, Tensor]:
     Raises SettingError for prompts that are no ids of the model's.
     """
     try:
-        given = [torch.as_tensor(row).cpu() for row in prompts]
+        rows_given = [torch.as_tensor(row).cpu() for row in prompts]
     except (TypeError, ValueError):
-        given = []
-    if not given or any(row.dim() != 1 or len(row) == 0 or row.dtype not in _WHOLE for row in given):
+        rows_given = []
+    if not rows_given or any(row.dim() != 1 or len(row) == 0 or row.dtype not in _WHOLE for row in rows_given):
         problem = "must be a list of token ids, at least one, for each prompt, such as [[1, 2], [3]]"
         raise SettingError("prompts", "[...]", problem)
-    rows = [row.long() for row in given]  # or a vocabulary's size may be beyond their type
+    rows = [row.long() for row in rows_given]  # or a vocabulary's size may be beyond their type
     size, device = model.token_embedding.num_embeddings, model.token_embedding.weight.device
     if any(row.min() < 0 or row.max() >= size for row in rows):
         raise SettingError("prompts", "[...]", f"token ids must be from 0 to {size - 1}")

@@ -86,8 +86,8 @@ def _computes(layer: nn.Module) -> bool:
 
 
 def _register(layer: nn.Module, name: str, attention: nn.Module | None) -> None:
-    of_transformers = isinstance(attention, Attention) and "layer_idx" in vars(layer)
-    if of_transformers and _with_documents not in layer._forward_pre_hooks.values():
+    in_transformers = isinstance(attention, Attention) and "layer_idx" in vars(layer)
+    if in_transformers and _with_documents not in layer._forward_pre_hooks.values():
         layer.register_forward_pre_hook(_with_documents, with_kwargs=True)
 
 

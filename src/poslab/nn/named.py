@@ -61,9 +61,9 @@ class T5Bias(_Bias):
             raise SettingError("bidirectional", None, "must be true for T5's encoder and false for its decoder")
         causal = bool(decoder) if bidirectional is None else not bidirectional
         farthest: Any = max_distance or getattr(source, "relative_attention_max_distance", 128)
-        made = cls(weight.shape[1], None, num_buckets=len(weight), max_distance=farthest, causal=causal)
-        made.load_state_dict({"tables.bias": weight.detach()})
-        return made.to(weight.device, weight.dtype)
+        bias = cls(weight.shape[1], None, num_buckets=len(weight), max_distance=farthest, causal=causal)
+        bias.load_state_dict({"tables.bias": weight.detach()})
+        return bias.to(weight.device, weight.dtype)
 
 
 class ALiBi(_Bias):

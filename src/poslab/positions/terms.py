@@ -43,9 +43,9 @@ class RelativeTerms:
     def __post_init__(self) -> None:
         rows = self.highest - self.lowest + 1
         for name, table in self.tables.items():
-            given = table.shape[-1 if name == "bias" else -2]
-            if given != rows:
-                problem = f"has {given} rows, but distances {self.lowest} to {self.highest} need {rows}"
+            rows_there = table.shape[-1 if name == "bias" else -2]
+            if rows_there != rows:
+                problem = f"has {rows_there} rows, but distances {self.lowest} to {self.highest} need {rows}"
                 raise ValueError(f"{name} {problem}")
         if self.window is not None and self.window < 1:
             raise ValueError(f"window is {self.window}, but a query sees at least one key")

@@ -78,18 +78,18 @@ class Checkpoint:
 def find_checkpoint(path: str | Path) -> Path:
     """Return the file itself, or the best weights of a run folder, else its last checkpoint. Raises SettingError for
     none."""
-    given = run_at(path)
-    run = RunFolder(given)
+    place = run_at(path)
+    run = RunFolder(place)
     try:
-        for candidate in (given, run.best, run.last, given / EXPORTED, given / INDEX):
+        for candidate in (place, run.best, run.last, place / EXPORTED, place / INDEX):
             if candidate.is_file():
                 return candidate
     except OSError as error:
         raise SettingError("ckpt", path, f"can't be read: {error.strerror}") from error
-    runs = sorted(config.parent for config in given.glob("*/config.yaml"))
+    runs = sorted(config.parent for config in place.glob("*/config.yaml"))
     if runs:
         raise SettingError("ckpt", path, f"is a folder of runs; name one of them, as in {runs[-1]}")
-    raise SettingError("ckpt", path, missing(given, "no such file, nor a run folder with a checkpoint"))
+    raise SettingError("ckpt", path, missing(place, "no such file, nor a run folder with a checkpoint"))
 
 
 def choose_device(name: str) -> str:
@@ -100,7 +100,7 @@ def choose_device(name: str) -> str:
 
 
 def load_checkpoint(
-    given: str | Path,
+    file_or_run: str | Path,
     device: str = "cpu",
     allow_code: bool = False,
     settings: Mapping[str, str] | None = None,
@@ -114,7 +114,7 @@ def load_checkpoint(
     Raises SettingError for a file that is no complete checkpoint of poslab's, and for settings that its tables don't
     fit.
     """
-    path = find_checkpoint(given)
+    path = find_checkpoint(file_or_run)
     try:
         content = read_checkpoint(path)
         about = content["poslab"]
@@ -153,10 +153,10 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
     model, before = checkpoint.model, node_of(checkpoint.model.pos)
     scheme = parse_scheme(with_settings(before, settings))
     inner_given = any(name.partition(".")[0] == "of" for name in settings)
-    given = {name.removesuffix(f".{TARGET}") for name in settings}
+    names_given = {name.removesuffix(f".{TARGET}") for name in settings}
     if isinstance(scheme, Wrapper) and not (inner_given or isinstance(model.pos, type(scheme))):  # around what it is
         scheme = replace(scheme, of=model.pos)
-        given.add("of")
+        names_given.add("of")
     then, now = (shown(node) for node in (before, node_of(scheme)))
     differing = [name for name in now if now[name] != then.get(name)]
     if not differing:
@@ -168,7 +168,7 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
             raise
         raise error.prefixed("pos") from None
     if TARGET in differing:  # of another class's settings those that were given
-        differing = [name for name in differing if name in given]
+        differing = [name for name in differing if name in names_given]
     trained = dict(model.position_tables.named_parameters())
     needed = initial_tables(scheme, model.shape)
     has, needs = ({name: tuple(table.shape) for name, table in tables.items()} for tables in (trained, needed))
@@ -176,10 +176,10 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
         learned, wanted = (", ".join(f"{name} {of[name]}" for name in of) or "none" for of in (has, needs))
         problem = f"needs the learned tables {wanted}; this run learned {learned}"
         raise SettingError(_option(differing[0]), now[differing[0]], problem)
-    known = model.pos.warnings(model.shape)
+    earlier = model.pos.warnings(model.shape)
     model.replace_scheme(scheme)
     for warning in scheme.warnings(model.shape):
-        if warning not in known:
+        if warning not in earlier:
             print(f"warning: {warning}", file=sys.stderr)
     return replace(
         checkpoint,

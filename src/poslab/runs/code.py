@@ -117,11 +117,11 @@ def changed_fingerprints(before: Mapping[str, Any], scheme: PositionScheme) -> l
 def edited(before: Mapping[str, Any], scheme: PositionScheme, model: Mapping[str, Any]) -> str:
     """Return the classes of a scheme, and of a model's parts from outside, whose source is no longer that of the
     fingerprints in `before`; empty if there are none. model: settings whose classes may be imported."""
-    of_scheme = "scheme_fingerprint" in changed_fingerprints(before, scheme)
-    found = [" with ".join(map(full_name, classes(scheme)))] if of_scheme else []
+    scheme_edited = "scheme_fingerprint" in changed_fingerprints(before, scheme)
+    edited_classes = [" with ".join(map(full_name, classes(scheme)))] if scheme_edited else []
     if before.get("model_fingerprint") not in (None, model_fingerprint(model)):
-        found += outside(model)
-    return " or ".join(found)
+        edited_classes += outside(model)
+    return " or ".join(edited_classes)
 
 
 def continued(before: Mapping[str, Any], scheme: PositionScheme) -> dict[str, str | None]:
@@ -140,15 +140,15 @@ def _add_with_imports(name: str, file: Path, files: dict[str, Path]) -> None:
     if file in _SHARED:
         return
     files[name] = file
-    parts, is_package = name.split("."), file.name == "__init__.py"
-    root = file.parents[len(parts) - (not is_package)]
-    for imported in _imports(file, parts if is_package else parts[:-1]):
-        top, of_poslab = imported.split(".")[0], imported.startswith(("poslab.positions.", "poslab.tasks."))
-        if imported in files or top in sys.stdlib_module_names or (top == "poslab" and not of_poslab):
+    packages, is_package = name.split("."), file.name == "__init__.py"
+    root = file.parents[len(packages) - (not is_package)]
+    for imported in _imports(file, packages if is_package else packages[:-1]):
+        top, is_poslabs = imported.split(".")[0], imported.startswith(("poslab.positions.", "poslab.tasks."))
+        if imported in files or top in sys.stdlib_module_names or (top == "poslab" and not is_poslabs):
             continue
-        if "site-packages" in root.parts and top != parts[0]:  # everything that is installed lies beside it
+        if "site-packages" in root.parts and top != packages[0]:  # everything that is installed lies beside it
             continue
-        path = (_ROOT.parent if of_poslab else root).joinpath(*imported.split("."))
+        path = (_ROOT.parent if is_poslabs else root).joinpath(*imported.split("."))
         for candidate in (path.with_suffix(".py"), path / "__init__.py"):
             if candidate.is_file():
                 _add_with_imports(imported, candidate, files)

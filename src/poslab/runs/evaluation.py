@@ -64,8 +64,8 @@ class Evaluation:
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
         """Return the figures that summary.json keeps, by metric and length."""
-        of_last = {str(length): loss for length, loss in self.last_losses.items()}
-        return {name: by for name, by in ((LAST_TOKENS_LOSS, of_last), (MEMORY_LOSS, self.memory_losses)) if by}
+        by_length = {str(length): loss for length, loss in self.last_losses.items()}
+        return {name: by for name, by in ((LAST_TOKENS_LOSS, by_length), (MEMORY_LOSS, self.memory_losses)) if by}
 
     def plain(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value != {}}
@@ -110,14 +110,14 @@ def last_reach(context: int, targets: int) -> int:
     return max((context * n for n in LAST_TIMES if context * n <= targets), default=0)
 
 
-def sliding_stride(length: int, given: int | None = None) -> int:
-    """Return the stride of sliding windows of a length: `given`, or half the length, but no more than the length."""
-    return min(length, given or max(1, length // 2))
+def sliding_stride(length: int, stride: int | None = None) -> int:
+    """Return the stride of sliding windows of a length: `stride`, or half the length, but no more than the length."""
+    return min(length, stride or max(1, length // 2))
 
 
-def last_tokens(context: int, given: int | None = None) -> int:
-    """Return how many tokens at the end of a window count in the last loss: `given`, or half the training length."""
-    return given or max(1, context // 2)
+def last_tokens(context: int, last: int | None = None) -> int:
+    """Return how many tokens at the end of a window count in the last loss: `last`, or half the training length."""
+    return last or max(1, context // 2)
 
 
 def unmeasured_lengths(folder: Path, wanted: EvaluationConfig) -> list[int]:

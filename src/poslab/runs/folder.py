@@ -91,16 +91,16 @@ class RunFolder:
 def run_at(path: str | Path, idle: bool = False) -> Path:
     """Return the path; for `last`, where there is none of that name, the newest run in `runs`, if any. idle: of those
     that no process is running."""
-    given = Path(os.path.expanduser(path))
-    if str(path) != "last" or given.exists():
-        return given
+    named = Path(os.path.expanduser(path))
+    if str(path) != "last" or named.exists():
+        return named
     begun = (checkpoints for checkpoints in RUNS.rglob("checkpoints") if any(checkpoints.iterdir()))
     newest_first = sorted(begun, key=lambda checkpoints: checkpoints.stat().st_mtime, reverse=True)
     for run in (RunFolder(checkpoints.parent) for checkpoints in newest_first):
         if not (idle and run.is_running):
             print(f"note: the last run is {run}", file=sys.stderr)
             return run.path
-    return given
+    return named
 
 
 _MUCH = 100e6  # bytes

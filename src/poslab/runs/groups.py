@@ -72,7 +72,7 @@ def group_runs(runs: Sequence[Run], conditions: Mapping[str, Reader] | None = No
     sources: dict[str, set[str | None]] = defaultdict(set)
     for run in runs:
         sources[run.classes].add(run.summary.scheme_fingerprint)
-    edited = {classes for classes, of_classes in sources.items() if len(of_classes) > 1}
+    edited = {classes for classes, fingerprints in sources.items() if len(fingerprints) > 1}
     groups: dict[tuple[Any, ...], RunGroup] = {}
     for run in sorted(runs, key=lambda run: run.diverged):
         distinct = run.scheme_settings | {TARGET: run.config["pos"][TARGET]}  # as two schemes may share a name
@@ -120,27 +120,27 @@ def named_conditions(runs: Sequence[Run], conditions: Collection[str]) -> dict[s
             shared[run.folder] = _shared_by_comparable_runs(run)
         return _short(shared[run.folder].get(key))
 
-    found: dict[str, Reader] = {key: partial(value, key=key) for key in conditions}
+    readers: dict[str, Reader] = {key: partial(value, key=key) for key in conditions}
     given = {key for run in runs for key in given_settings(run.config.get("overrides") or ())}
     inner = sorted(key for key in given if "/" in key and key.partition("/")[0] in TRAINING)
     for group in (*inner, *TRAINING):  # those within another first, because the other has their settings, too
-        own = {key: read for key, read in found.items() if key.startswith(f"{group.replace('/', '.')}.")}
+        own = {key: read for key, read in readers.items() if key.startswith(f"{group.replace('/', '.')}.")}
         option: dict[str, Reader] = {group: partial(_option, group=group)}
         typed = {key: read for key, read in own.items() if key in given}
         if len(typed) < len(own) and _determines(runs, option | typed, own) and _determines(runs, own, option):
-            found = {key: read for key, read in found.items() if key not in own} | option | typed
-    for fact in _FOLLOWING & found.keys():
-        others = {key: read for key, read in found.items() if key not in _FOLLOWING}
-        if others and _determines(runs, others, {fact: found[fact]}):
-            del found[fact]
-    return found
+            readers = {key: read for key, read in readers.items() if key not in own} | option | typed
+    for fact in _FOLLOWING & readers.keys():
+        others = {key: read for key, read in readers.items() if key not in _FOLLOWING}
+        if others and _determines(runs, others, {fact: readers[fact]}):
+            del readers[fact]
+    return readers
 
 
 def are_crossed(runs: Sequence[Run], conditions: Mapping[str, Reader]) -> bool:
     """Return whether the conditions are settings of training that each scheme was tried with: factors of a design in
     which the scheme can still be said to cause a difference."""
-    of_training = all(re.split("[./]", key)[0] in TRAINING and key != _CONTEXT for key in conditions)
-    return of_training and not untried(runs, conditions)
+    only_training = all(re.split("[./]", key)[0] in TRAINING and key != _CONTEXT for key in conditions)
+    return only_training and not untried(runs, conditions)
 
 
 def untried(runs: Sequence[Run], conditions: Mapping[str, Reader]) -> str:
@@ -152,9 +152,9 @@ def untried(runs: Sequence[Run], conditions: Mapping[str, Reader]) -> str:
         scheme = repr((run.summary.pos, run.scheme_settings))
         names[scheme] = run.summary.pos
         tried[scheme].add(tuple(read(run) for read in conditions.values()))
-    every = dict.fromkeys(levels for of_scheme in tried.values() for levels in sorted(of_scheme))
+    all_levels = dict.fromkeys(levels for scheme_levels in tried.values() for levels in sorted(scheme_levels))
     for scheme, own in tried.items():
-        if levels := next((levels for levels in every if levels not in own), None):
+        if levels := next((levels for levels in all_levels if levels not in own), None):
             settings = " ".join(f"{key}={level}" for key, level in zip(conditions, levels, strict=True))
             return f"{names[scheme]} has no run with {settings}"
     return ""

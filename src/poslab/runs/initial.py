@@ -16,18 +16,18 @@ from poslab.runs.plan import group_keys
 from poslab.runs.saved_weights import weights_files
 
 
-def initial_files(given: str) -> list[Path]:
+def initial_files(init_from: str) -> list[Path]:
     """Return the file of a run's weights, a file of weights, or configuration and weights of a model of transformers,
     with the index where they are shards.
 
-    `given` may be a pattern of one such path, as in runs/sweep/NAME-seed1-*. Raises SettingError for none and for
+    `init_from` may be a pattern of one such path, as in runs/sweep/NAME-seed1-*. Raises SettingError for none and for
     several.
     """
-    found = [given] if os.path.exists(given) else sorted(glob.glob(given))
-    if len(found) != 1:
-        several = f"must name one run, not {len(found)}: {', '.join(found[:3])}"
-        raise SettingError("init_from", given, several if found else missing(given, "no such file or folder"))
-    path = Path(found[0])
+    matches = [init_from] if os.path.exists(init_from) else sorted(glob.glob(init_from))
+    if len(matches) != 1:
+        several = f"must name one run, not {len(matches)}: {', '.join(matches[:3])}"
+        raise SettingError("init_from", init_from, several if matches else missing(init_from, "no such file or folder"))
+    path = Path(matches[0])
     run = RunFolder(path)
     for file in (path, run.best, run.last):
         if file.is_file():
@@ -35,25 +35,25 @@ def initial_files(given: str) -> list[Path]:
     try:
         weights = weights_files(path)
     except ValueError as error:
-        raise SettingError("init_from", given, str(error)) from error
+        raise SettingError("init_from", init_from, str(error)) from error
     files = [path / "config.json", *(weights or [path / EXPORTED])]
     for needed in files:
         if not needed.exists():
             lacks = f"is neither a run nor a model of transformers: has no {needed.name}"
-            raise SettingError("init_from", given, "is a run without weights" if run.is_run else lacks)
+            raise SettingError("init_from", init_from, "is a run without weights" if run.is_run else lacks)
     return files
 
 
-def initial_fields(given: str | None) -> dict[str, Any]:
+def initial_fields(init_from: str | None) -> dict[str, Any]:
     """Return init_sha256 and init_group of a TrainConfig: the sha256 of `initial_files` joined, and a name that runs
     have in common which begin with runs that differ in nothing but the seed; nothing for None.
 
     Raises SettingError for files that can't be read, or hold no weights of poslab's.
     """
-    if given is None:
+    if init_from is None:
         return {}
-    files = initial_files(given)
-    sha256 = joined_sha256([file_sha256(file, "init_from", given) for file in files])
+    files = initial_files(init_from)
+    sha256 = joined_sha256([file_sha256(file, "init_from", init_from) for file in files])
     if len(files) > 1:
         return {"init_sha256": sha256, "init_group": f"transformers-{sha256[:8]}"}
     from poslab.runs.checkpoint_files import read_checkpoint  # loads torch
@@ -61,6 +61,6 @@ def initial_fields(given: str | None) -> dict[str, Any]:
     try:
         about = read_checkpoint(files[0])["poslab"]
     except ValueError as error:
-        raise SettingError("init_from", given, str(error)) from error
-    group, _ = group_keys(about["pos"], about["config"], about["data_sha256"], about.get("scheme_fingerprint"))
-    return {"init_sha256": sha256, "init_group": f"{about['pos']}-{joined_sha256([group, files[0].name])[:8]}"}
+        raise SettingError("init_from", init_from, str(error)) from error
+    group_hash, _ = group_keys(about["pos"], about["config"], about["data_sha256"], about.get("scheme_fingerprint"))
+    return {"init_sha256": sha256, "init_group": f"{about['pos']}-{joined_sha256([group_hash, files[0].name])[:8]}"}

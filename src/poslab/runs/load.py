@@ -147,9 +147,9 @@ def _walk(root: Path) -> _Tree:
             continue
         seen.add((identity.st_dev, identity.st_ino))
         names = {entry.name for entry in entries}
-        for name, found in ((SWEEP, tree.sweeps), ("report.html", tree.reports)):
+        for name, folders_with_it in ((SWEEP, tree.sweeps), ("report.html", tree.reports)):
             if name in names:
-                found.append(folder)
+                folders_with_it.append(folder)
         if RunFolder.names & names:
             tree.runs.append(folder)
         for entry in entries:

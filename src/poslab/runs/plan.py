@@ -93,11 +93,11 @@ def add_to_plan(folder: Path, groups: Sequence[PlannedGroup]) -> None:
     require_writable("run_dir", folder)
     (folder / SWEEP).mkdir(parents=True, exist_ok=True)
     with FileLock(folder / SWEEP / "plan.lock"):
-        known = {group.group: group for group in read_plan(folder)}
+        earlier = {group.group: group for group in read_plan(folder)}
         looked = any(folder.glob("*/report.html"))
-        plan = merged([*known.values(), *groups])
+        plan = merged([*earlier.values(), *groups])
         for n, group in enumerate(plan if looked else ()):
-            before = known.get(group.group, group)
+            before = earlier.get(group.group, group)
             if group.seeds != before.seeds:
                 plan[n] = replace(group, earlier=[*before.earlier, before.seeds])
         content = list(map(asdict, plan))
@@ -108,9 +108,9 @@ def merged(groups: Sequence[PlannedGroup]) -> list[PlannedGroup]:
     """Return each group once, with all its seeds."""
     by_key: dict[str, PlannedGroup] = {}
     for group in groups:
-        known = by_key.get(group.group, group)
-        earlier = max(known.earlier, group.earlier, key=len)
-        by_key[group.group] = replace(known, seeds=sorted({*known.seeds, *group.seeds}), earlier=earlier)
+        so_far = by_key.get(group.group, group)
+        earlier = max(so_far.earlier, group.earlier, key=len)
+        by_key[group.group] = replace(so_far, seeds=sorted({*so_far.seeds, *group.seeds}), earlier=earlier)
     return list(by_key.values())
 
 
@@ -119,7 +119,7 @@ def picked(runs: Sequence[Run], sweeps: Mapping[Path, Sequence[PlannedGroup]]) -
     keys = [keys_of(run) for run in runs]
     caveats = []
     for folder, plan in sweeps.items():
-        shared = [group for group in merged(plan) if group.shared in {of_all for _, of_all in keys}]
+        shared = [group for group in merged(plan) if group.shared in {own_shared for _, own_shared in keys}]
         others = []
         for group in shared:
             if group.group not in {own for own, _ in keys}:

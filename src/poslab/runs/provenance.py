@@ -23,46 +23,46 @@ def caveats(runs: Sequence[Run]) -> list[str]:
     summaries = [run.summary for run in runs]
     packages = dict.fromkeys(["poslab", "torch"]) | dict.fromkeys(name for of in summaries for name in of.versions)
     versions = {name: [of.versions.get(name) for of in summaries] for name in packages}
-    found = _several("versions of poslab", versions.pop("poslab"), other_code)
-    found += _several("versions of poslab's code", [of.code_fingerprint for of in summaries], other_code)
-    found += _several("versions of torch", versions.pop("torch"), rounding)
-    found += _several("devices", [of.device for of in summaries], rounding)
-    found += _several("numbers of threads", [of.threads for of in summaries], rounding)
+    caveats = _several("versions of poslab", versions.pop("poslab"), other_code)
+    caveats += _several("versions of poslab's code", [of.code_fingerprint for of in summaries], other_code)
+    caveats += _several("versions of torch", versions.pop("torch"), rounding)
+    caveats += _several("devices", [of.device for of in summaries], rounding)
+    caveats += _several("numbers of threads", [of.threads for of in summaries], rounding)
     tokens: dict[int, set[int]] = defaultdict(set)  # by seed, which of a task decides how long its examples are
     for run in runs:
         tokens[run.seed].add(run.summary.tokens)
-    unequal = {count for of_seed in tokens.values() if len(of_seed) > 1 for count in of_seed}
-    found += _several("numbers of tokens trained on at one seed", unequal, "more tokens, more training")
-    for name, of_runs in versions.items():
-        found += _several(f"versions of {name}", of_runs, "losses may differ by rounding")
+    unequal = {count for counts in tokens.values() if len(counts) > 1 for count in counts}
+    caveats += _several("numbers of tokens trained on at one seed", unequal, "more tokens, more training")
+    for name, numbers in versions.items():
+        caveats += _several(f"versions of {name}", numbers, "losses may differ by rounding")
     kinds = {run.config.get("init_group", NO_WEIGHTS) for run in runs}
     if len(kinds) == 1 and (kind := kinds.pop()) != NO_WEIGHTS:
         after = "what is compared are schemes put into a trained model, not trained from the beginning"
-        found.append(f"all runs began with {initial_weights(kind)}: {after}")
+        caveats.append(f"all runs began with {initial_weights(kind)}: {after}")
     begun = {(run.config.get("init_group"), run.seed): run.summary.init_sha256 for run in runs if run.summary.init_from}
     if len(begun) > len(set(begun.values())):
-        found.append("runs of several seeds begin with the same weights: what others would give is not known")
+        caveats.append("runs of several seeds begin with the same weights: what others would give is not known")
     by_classes: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         by_classes[run.classes].append(run)
-    for whose, of_scheme in by_classes.items():
-        sources = [run.summary.scheme_fingerprint for run in of_scheme]
-        backends = [run.summary.attention_backend for run in of_scheme]
-        found += _several(f"versions of the code of {whose}", sources, other_code)
-        found += _several(f"attention backends of {whose}", backends, "losses differ by rounding")
-    return found
+    for whose, scheme_runs in by_classes.items():
+        sources = [run.summary.scheme_fingerprint for run in scheme_runs]
+        backends = [run.summary.attention_backend for run in scheme_runs]
+        caveats += _several(f"versions of the code of {whose}", sources, other_code)
+        caveats += _several(f"attention backends of {whose}", backends, "losses differ by rounding")
+    return caveats
 
 
 def caveats_of_validation(runs: Sequence[Run]) -> list[str]:
     """Return caveats on validation losses that also stopped training, or came too early."""
-    found = []
+    caveats = []
     if any(run.config.get("early_stopping_patience") for run in runs):
-        found.append("early stopping: when to stop was chosen on the validation data that are compared")
+        caveats.append("early stopping: when to stop was chosen on the validation data that are compared")
     early = [run for run in runs if (run.summary.last_val_step or run.summary.steps) < run.summary.steps]
     if early:
         steps = f"step {early[0].summary.last_val_step} of {early[0].summary.steps}"
-        found.append(f"the last validation of {len(early)} runs was before their last step ({steps})")
-    return found
+        caveats.append(f"the last validation of {len(early)} runs was before their last step ({steps})")
+    return caveats
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,8 @@ def is_config(config: Any) -> bool:
         isinstance(config.get(group), dict) for group in ("pos", "model", "data")
     ):
         return False
-    parts = ("optim", "schedule", "callbacks", "logger", "trainer", "sample", "evaluation")
-    return isinstance(config["pos"].get(TARGET), str) and all(fits(config.get(part), dict | None) for part in parts)
+    groups = ("optim", "schedule", "callbacks", "logger", "trainer", "sample", "evaluation")
+    return isinstance(config["pos"].get(TARGET), str) and all(fits(config.get(part), dict | None) for part in groups)
 
 
 _DEEPEST, _MOST_NODES = 50, 100_000

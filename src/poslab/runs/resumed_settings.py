@@ -126,11 +126,11 @@ def _merge(own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str])
             if length.startswith(f"{option}.") and role_of(length) is Role.LENGTH and length not in given:
                 _set(merged, length, value)
     merged["trainer"] = with_typed_limits(merged["trainer"], overrides)
-    if of_scheme := given_of(overrides):
-        merged["pos"] = with_settings(typed["pos"] if "pos" in given else own["pos"], of_scheme)
+    if scheme_settings := given_of(overrides):
+        merged["pos"] = with_settings(typed["pos"] if "pos" in given else own["pos"], scheme_settings)
     elif "pos" in given:
         merged["pos"] = typed["pos"]
-    if "pos" in given or of_scheme:
+    if "pos" in given or scheme_settings:
         merged["pos"] = node_of(parse_scheme(merged["pos"]))
     return merged
 

@@ -100,8 +100,8 @@ class Summary:
         """Read and check a summary; unknown keys are left out. Raises ValueError with a one-line reason
         for a file that is no run's summary."""
         plain = read_mapping(file, json.loads)
-        known = {f.name for f in fields(cls)}
-        others = {key: value for key, value in plain.items() if key not in known and isinstance(value, dict)}
+        names = {f.name for f in fields(cls)}
+        others = {key: value for key, value in plain.items() if key not in names and isinstance(value, dict)}
         plain["metrics"] = {key: by for key, by in others.items() if by and all(map(str.isdecimal, by))}
         try:
             values = values_of(cls, plain)

@@ -61,7 +61,7 @@ def run_table(
     `allow_differences`.
     """
     rows: list[dict[str, Any]] = []
-    found: dict[str, Run] = {}
+    runs_by_folder: dict[str, Run] = {}
     left_out: list[LeftOut] = []
     for title, runs in titled.items():
         try:
@@ -70,11 +70,12 @@ def run_table(
             raise UserError(f"{title}: {error}") if len(titled) > 1 else error from None
         section.caveats += picked(section.runs, picked_from or {})
         rows += section.rows()
-        found |= {_text(run.folder): run for group in section.groups for run in group.runs.values()}
+        runs_by_folder |= {_text(run.folder): run for group in section.groups for run in group.runs.values()}
         left_out += section.left_out
     order = [name for name in KNOWN if any(name in row for row in rows)]
     settings = dict.fromkeys(name for row in rows for name in row if name not in KNOWN)
-    return RunTable(checked(pd.DataFrame(rows, columns=[*order, *settings], dtype=object).fillna("")), found, left_out)
+    table = pd.DataFrame(rows, columns=[*order, *settings], dtype=object).fillna("")
+    return RunTable(checked(table), runs_by_folder, left_out)
 
 
 class _Section:

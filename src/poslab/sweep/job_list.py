@@ -84,10 +84,10 @@ def job_folder(config: TrainConfig, folder: Path, label: Sequence[str] = ()) -> 
 def list_jobs(combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader) -> list[Job]:
     """Return a job for each combination of overrides, without those that repeat another."""
     combinations = [with_names_of_schemes(overrides) for overrides in combinations]
-    given = [given_settings(map(unquoted, overrides)) for overrides in combinations]
+    settings_of_jobs = [given_settings(map(unquoted, overrides)) for overrides in combinations]
     # All names have the scheme and the seed, so these are no part of the label.
-    keys = dict.fromkeys(key for one in given for key in one if key not in ("pos", "seed"))
-    varied = [key for key in keys if len({one.get(key) for one in given}) > 1]
+    keys = dict.fromkeys(key for job_settings in settings_of_jobs for key in job_settings if key not in ("pos", "seed"))
+    varied = [key for key in keys if len({job_settings.get(key) for job_settings in settings_of_jobs}) > 1]
     folder, composer = sweep_folder(config, config.hydra), _Composer(config, loader)
     finished = {}  # by identity, because a folder may have been renamed
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -144,9 +144,9 @@ class _Composer:
         """Return the configuration of a job. Raises what Hydra, OmegaConf and `parse` raise."""
         seed = given_settings(overrides).get("seed", "")
         others = tuple(override for override in overrides if not override.startswith("seed="))
-        known = self._composed.get(others)
-        if known is not None and seed.isdecimal():
-            return replace(known, settings=replace(known.settings, seed=int(seed)), overrides=overrides)
+        same_but_seed = self._composed.get(others)
+        if same_but_seed is not None and seed.isdecimal():
+            return replace(same_but_seed, settings=replace(same_but_seed.settings, seed=int(seed)), overrides=overrides)
         composed = self._loader.load_sweep_config(self._config, overrides)
         pos_name = scheme_name(composed.hydra)
         with open_dict(composed):

@@ -147,11 +147,11 @@ def _left_out(jobs: list[Job]) -> list[str]:
 def _overrides(job: Job, threads: int | None) -> list[str]:
     """Return the command line of the job alone."""
     settings = [override for override in job.overrides if not override.startswith(("run_dir=", "threads="))]
-    given = [override for override in job.overrides if override.startswith("threads=")]
+    threads_given = [override for override in job.overrides if override.startswith("threads=")]
     return [
         *settings,
         f"run_dir={quoted_text(str(job.folder))}",
-        *(given or ([f"threads={threads}"] if threads else [])),
+        *(threads_given or ([f"threads={threads}"] if threads else [])),
     ]
 
 
@@ -161,8 +161,8 @@ def _conclude(jobs: list[Job], folder: Path) -> bool:
     possible = [job for job in jobs if not job.problem]
     rows = [[job.folder.name, *_result(job)] for job in possible]
     held_out = any(job.config and getattr(job.config.data, "test_share", 0) for job in jobs)
-    of_text = "test loss" if held_out else "last val loss"
-    heading = "tested" if any(" at " in result for _, result, *_ in rows) else of_text
+    loss_heading = "test loss" if held_out else "last val loss"
+    heading = "tested" if any(" at " in result for _, result, *_ in rows) else loss_heading
     print(f"\n{table(['job', heading, 'time', ''], rows, align='<>><')}\n")
     if any(job.other_code for job in jobs):
         print("note: other code of poslab trained some of these; without their folders, or in another run_dir=..., "

@@ -40,9 +40,9 @@ def _check_names(cls: type[Task]) -> None:
     """Raise SettingError for a mistyped method, which would never be called."""
     for own in cls.__mro__[: cls.__mro__.index(Task)]:
         for name, member in vars(own).items():
-            known = name.startswith("_") or name in inspect.get_annotations(own) or hasattr(Task, name)
+            is_known = name.startswith("_") or name in inspect.get_annotations(own) or hasattr(Task, name)
             near = get_close_matches(name, _METHODS, n=1, cutoff=0.75)
-            if near and not known and (inspect.isfunction(member) or isinstance(member, property)):
+            if near and not is_known and (inspect.isfunction(member) or isinstance(member, property)):
                 problem = f"is no method of a task (did you mean {near[0]}?); others of your own begin with _"
                 raise SettingError("data", f"{own.__name__}.{name}", problem)
 

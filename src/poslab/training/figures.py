@@ -27,10 +27,10 @@ class TrainingFigures(Callback):
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
         rates = {group.get("name"): group["lr"] for group in optimizer.param_groups}
-        of_scheme = rates.pop("scheme", None)
+        scheme_rate = rates.pop("scheme", None)
         self._rates = {"learning_rate": next(iter(rates.values()))}
-        if of_scheme not in (None, self._rates["learning_rate"]):
-            self._rates["position_learning_rate"] = of_scheme
+        if scheme_rate not in (None, self._rates["learning_rate"]):
+            self._rates["position_learning_rate"] = scheme_rate
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any

@@ -45,24 +45,24 @@ def make_model(config: TrainConfig, vocabulary: AnyVocabulary, new: bool) -> GPT
     return model
 
 
-def init_from(model: GPT, given: str, vocabulary: AnyVocabulary, block: Mapping[str, Any] | None = None) -> str:
-    """Load the weights that `given` names (`poslab.runs.initial`), and return in one line what was taken.
+def init_from(model: GPT, file_or_run: str, vocabulary: AnyVocabulary, block: Mapping[str, Any] | None = None) -> str:
+    """Load the weights that `file_or_run` names (`poslab.runs.initial`), and return in one line what was taken.
 
     block: settings of the model's block. Raises SettingError for weights of other sizes or of another block, or of
     other tokens than those of `vocabulary`.
     """
-    file, *others = initial_files(given)
+    file, *others = initial_files(file_or_run)
     if others:
         return init_from_pretrained(model, file.parent, vocabulary)
     content = read_checkpoint(file)
     about = content["poslab"]
-    check_same_sizes(model, about["config"]["model"], given)
+    check_same_sizes(model, about["config"]["model"], file_or_run)
     trained = about["config"]["model"]
     for name, own in (block or {}).items():
         if own != trained.get(name, own):
-            raise SettingError(f"model.{name}", own, f"the weights of init_from={given} need {trained[name]}")
+            raise SettingError(f"model.{name}", own, f"the weights of init_from={file_or_run} need {trained[name]}")
     if tokens_of(vocabulary_of(about)) != tokens_of(vocabulary):
-        raise SettingError("init_from", given, "was trained on other tokens than those of these data")
+        raise SettingError("init_from", file_or_run, "was trained on other tokens than those of these data")
     own = model.state_dict()
     theirs = {str(name).removeprefix("model."): weight for name, weight in content["state_dict"].items()}
     taken = {name: weight for name, weight in theirs.items() if name in own and own[name].shape == weight.shape}

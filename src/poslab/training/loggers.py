@@ -125,8 +125,8 @@ class MLFlow(MLFlowLogger):
         for name in ("mlflow", "alembic", "pytorch_lightning.loggers.mlflow"):
             logging.getLogger(name).setLevel(logging.ERROR)  # tables created, an experiment not found and thus created
         uri, kept = tracking_uri or mlflow.get_tracking_uri(), Path(save_dir) / "mlflow" / "run_id"
-        known = dict([kept.read_text().split("\n")[:2]]) if kept.exists() else {}
-        own = {"run_name": Path(save_dir).name, "run_id": known.get(uri)}
+        kept_id = dict([kept.read_text().split("\n")[:2]]) if kept.exists() else {}
+        own = {"run_name": Path(save_dir).name, "run_id": kept_id.get(uri)}
         super().__init__(experiment_name, tracking_uri=uri, **{**own, **settings})
         if rank() == 0:
             kept.parent.mkdir(exist_ok=True)

@@ -86,18 +86,18 @@ class _HeadLoss(torch.autograd.Function):
         # So that sums over N rows of hidden states up to 32 stay within float16.
         shrink = 2.0 ** min(0, 11 - len(rows).bit_length()) if dtype == torch.float16 else 1.0
         parts = (x.split(at_once) for x in (rows, grad_hidden, targets.unsqueeze(1).where(counts, 0), counts))
-        for of_rows, of_grad, of_targets, of_counts in zip(*parts, strict=True):
-            logits = _logits(of_rows, head)  # (n, V), soon their gradients
+        for row_block, grad_block, target_block, count_block in zip(*parts, strict=True):
+            logits = _logits(row_block, head)  # (n, V), soon their gradients
             if on_cpu:
-                losses = _to_gradients(logits, of_rows, head, of_targets, total)
+                losses = _to_gradients(logits, row_block, head, target_block, total)
             else:
                 logits[:, len(weight) :] = -torch.inf
-                logits, losses = _gradients_on(logits.device.type)(logits, of_targets, total)
-            loss += losses.mul(of_counts).sum()
-            torch.mm(logits, head, out=of_grad)
-            if len(of_rows) == len(rows):
+                logits, losses = _gradients_on(logits.device.type)(logits, target_block, total)
+            loss += losses.mul(count_block).sum()
+            torch.mm(logits, head, out=grad_block)
+            if len(row_block) == len(rows):
                 del head  # a copy, where it has 16 bits, which the only piece needs no more
-            grad_weight = _with_product(grad_weight, logits.T, of_rows * of_counts.to(dtype).mul_(shrink), total)
+            grad_weight = _with_product(grad_weight, logits.T, row_block * count_block.to(dtype).mul_(shrink), total)
             del logits  # or two are there at once
         grad_weight = None if grad_weight is None else grad_weight[: len(weight)]
         number = counts.sum()
@@ -110,8 +110,13 @@ class _HeadLoss(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         grad_hidden, grad_weight, number = ctx.saved_tensors
         each = grad_loss / number.clamp(min=1)  # none counts: the loss is no number, and its gradients are 0
-        of_hidden, of_weight = ctx.dtypes
-        return _scaled(grad_hidden, each, of_hidden), _scaled(grad_weight, each / ctx.shrink, of_weight), None, None
+        hidden_dtype, weight_dtype = ctx.dtypes
+        return (
+            _scaled(grad_hidden, each, hidden_dtype),
+            _scaled(grad_weight, each / ctx.shrink, weight_dtype),
+            None,
+            None,
+        )
 
 
 def _stays_in_cache(hidden: Tensor) -> bool:
@@ -124,8 +129,8 @@ def _logits(rows: Tensor, head: Tensor) -> Tensor:
     if rows.device.type != "cpu" or rows.dtype.itemsize > 2:
         return F.linear(rows, head)
     logits = rows.new_empty(len(rows), len(head))
-    for of_logits, of_head in zip(logits.split(_COLUMNS, dim=1), head.split(_COLUMNS), strict=True):
-        torch.mm(rows, of_head.T, out=of_logits)
+    for logit_block, head_block in zip(logits.split(_COLUMNS, dim=1), head.split(_COLUMNS), strict=True):
+        torch.mm(rows, head_block.T, out=logit_block)
     return logits
 
 
@@ -137,17 +142,17 @@ def _to_gradients(logits: Tensor, rows: Tensor, head: Tensor, targets: Tensor, d
     """
     at_once = max(1, _IN_CACHE // logits.shape[1])
     right = []
-    for of_rows, of_targets in zip(logits.split(at_once), targets.split(at_once), strict=True):
-        shares = of_rows.to(dtype)  # the logits themselves where they are of that dtype
+    for row_block, target_block in zip(logits.split(at_once), targets.split(at_once), strict=True):
+        shares = row_block.to(dtype)  # the logits themselves where they are of that dtype
         torch.softmax(shares, -1, out=shares)
-        right.append(shares.gather(1, of_targets))
-        shares.scatter_(1, of_targets, right[-1] - 1)
-        if shares is not of_rows:
-            of_rows.copy_(shares)
-    of_right = torch.cat(right)
-    row_losses = -of_right.log()
+        right.append(shares.gather(1, target_block))
+        shares.scatter_(1, target_block, right[-1] - 1)
+        if shares is not row_block:
+            row_block.copy_(shares)
+    right_sums = torch.cat(right)
+    row_losses = -right_sums.log()
     # The logarithm of a share that underflows is infinite; its loss isn't.
-    hopeless = of_right < torch.finfo(dtype).tiny
+    hopeless = right_sums < torch.finfo(dtype).tiny
     if hopeless.any():
         again = hopeless[:, 0]
         right_logits = F.linear(rows[again], head)
@@ -177,8 +182,8 @@ def _with_product(sums: Tensor | None, left: Tensor, right: Tensor, dtype: torch
         return sums.addmm_(left, right)
     sums = sums.to(dtype)
     at_once = _COLUMNS if left.device.type == "cpu" else len(left)  # a CPU's sum makes a copy in `dtype`
-    for of_sums, of_left in zip(sums.split(at_once), left.split(at_once), strict=True):
-        of_sums += of_left @ right
+    for sum_block, left_block in zip(sums.split(at_once), left.split(at_once), strict=True):
+        sum_block += left_block @ right
     return sums
 
 

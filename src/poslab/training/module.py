@@ -110,8 +110,8 @@ class LanguageModel(LightningModule):
     ) -> None:
         # Clipping computes the norm that is logged, so it is not left to Lightning; FSDP knows the norm of all shards.
         limit = gradient_clip_val or math.inf
-        of_shards = getattr(self.trainer.strategy.model, "clip_grad_norm_", None)
-        self.gradient_norm = of_shards(limit) if of_shards else clip_gradients(self._trained, limit)
+        clip_sharded = getattr(self.trainer.strategy.model, "clip_grad_norm_", None)
+        self.gradient_norm = clip_sharded(limit) if clip_sharded else clip_gradients(self._trained, limit)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         about = describe(self.config, self.data.vocabulary, self.data.sha256)

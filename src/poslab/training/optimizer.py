@@ -34,8 +34,8 @@ def make_optimizer(model: GPT, config: OptimConfig, node: Node, fused: bool) -> 
 def _fused_fails(model: GPT, node: Node) -> bool:
     """Return whether the fused step leaves weights as they are: that of torch's SGD does, in 16 bits on CPUs."""
     kind = imported(node[TARGET], "optim")
-    of_16_bits = any(p.dtype.itemsize < 4 and p.device.type == "cpu" for p in model.parameters())
-    return of_16_bits and isinstance(kind, type) and issubclass(kind, torch.optim.SGD)
+    in_16_bits = any(p.dtype.itemsize < 4 and p.device.type == "cpu" for p in model.parameters())
+    return in_16_bits and isinstance(kind, type) and issubclass(kind, torch.optim.SGD)
 
 
 def _load_as_saved(optimizer: torch.optim.Optimizer) -> None:
@@ -48,9 +48,9 @@ def _load_as_saved(optimizer: torch.optim.Optimizer) -> None:
 
     def after(_: torch.optim.Optimizer) -> None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        for number, of_parameter in saved.items():
+        for number, parameter_state in saved.items():
             loaded = optimizer.state[parameters[number]]
-            for name, value in of_parameter.items():
+            for name, value in parameter_state.items():
                 if isinstance(value, Tensor) and value.dtype != loaded[name].dtype:
                     loaded[name] = value.to(loaded[name].device)
         saved.clear()
@@ -70,8 +70,8 @@ def parameter_groups(model: GPT, config: OptimConfig) -> list[dict[str, Any]]:
     tables, blocks = ({id(p) for p in module.parameters()} for module in (model.position_tables, model.blocks))
     groups: dict[str, list[Tensor]] = {"matrices": [], "embeddings": [], "vectors": [], "scheme": []}
     for p in model.parameters():
-        of_trunk = "vectors" if p.dim() < 2 else "matrices" if p.dim() == 2 and id(p) in blocks else "embeddings"
-        groups["scheme" if id(p) in tables else of_trunk].append(p)
+        trunk_group = "vectors" if p.dim() < 2 else "matrices" if p.dim() == 2 and id(p) in blocks else "embeddings"
+        groups["scheme" if id(p) in tables else trunk_group].append(p)
     decay = {"matrices": config.weight_decay, "embeddings": config.weight_decay}
     rates = {"scheme": config.learning_rate * config.position_learning_rate_factor}
     return [
@@ -87,8 +87,9 @@ Factor = Callable[[int, int], float]  # of the peak learning rate, by the step a
 def make_schedule(node: Node) -> Factor:
     """Make the schedule of a node: an instance of its class, or its function with the settings given. Raises
     SettingError where it refuses them, or returns no number."""
-    made = part(node, "schedule")
-    schedule: Factor = made() if isinstance(imported(node[TARGET], "schedule"), type) else made
+    schedule = part(node, "schedule")
+    if isinstance(imported(node[TARGET], "schedule"), type):
+        schedule = schedule()
     if not callable(schedule):
         raise SettingError("schedule", node[TARGET], "must have instances that are called with (step, total_steps)")
     factor = schedule(0, 1)

@@ -178,9 +178,9 @@ def _from_checkpoint(
         raise SettingError("resume", folder, f"{checkpoint}: its state is incomplete, or another version's") from error
     own = about["config"]
     _check_not_edited(folder, config, own, state.step)
-    given = config.settings.init_from
-    if given != own.get("init_from") and initial_fields(given).get("init_sha256") != own.get("init_sha256"):
-        raise SettingError("init_from", given, "the run began with other weights")
+    init_from = config.settings.init_from
+    if init_from != own.get("init_from") and initial_fields(init_from).get("init_sha256") != own.get("init_sha256"):
+        raise SettingError("init_from", init_from, "the run began with other weights")
     _check_not_shortened(state, config, own)
     _check_not_finished(folder, state, config, own)
     if folder.finished and any(has_stopped(of) for of in content.get("callbacks", {}).values() if "wait_count" in of):
@@ -275,8 +275,8 @@ def resume_hints(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
             kept = "its checkpoints are intact" if folder.has_checkpoint else "it has no checkpoint yet"
             reason = getattr(error, "strerror", error)
             raise RunStopped(f"{folder}: {reason}; {kept}. Make room and resume with: {command}") from error
-        of_gloo = isinstance(error, RuntimeError) and "gloo" in str(error)  # which has no class for that
-        if of_gloo or isinstance(error, torch.distributed.DistError):
+        is_gloos = isinstance(error, RuntimeError) and "gloo" in str(error)  # which has no class for that
+        if is_gloos or isinstance(error, torch.distributed.DistError):
             problem = "another process of the run is gone: killed, or its machine is down"
             raise RunStopped(f"{folder}: {problem}; resume with: {command}") from error
         error.add_note(f"Resume the run with: {command}")

@@ -113,9 +113,9 @@ def rewind_logs(run: RunFolder, state: RunState) -> None:
         elif path.stat().st_size > size:
             os.truncate(path, size)
     # Rows and not bytes, because Lightning writes a file anew when it gets another column.
-    known = state.csv_rows or {}
-    for name, path in run.csv_files.items() if known or not state.step else ():
-        rows = known.get(name)
+    rows_by_file = state.csv_rows or {}
+    for name, path in run.csv_files.items() if rows_by_file or not state.step else ():
+        rows = rows_by_file.get(name)
         if rows is None or path.is_symlink():
             path.unlink()
         else:

@@ -112,12 +112,12 @@ def flat_settings(config: TrainConfig) -> dict[str, Any]:
 
     Settings that only a scheme from outside configs/pos has stand together under "pos.other".
     """
-    known = scheme_settings()
+    unset = scheme_settings()
     own = {f"pos.{name}": value for name, value in shown(config.pos_settings).items()}
     rest = {name: value for name, value in flat(config.plain, without=NOT_SHOWN).items() if not name.startswith("pos.")}
-    other = [name for name in own if name not in known]
+    other = [name for name in own if name not in unset]
     all_other = ", ".join(f"{name.removeprefix('pos.')}={own.pop(name)}" for name in other) or "n/a"
-    settings = {"pos": config.pos_name} | known | own | rest | {"pos.other": all_other}
+    settings = {"pos": config.pos_name} | unset | own | rest | {"pos.other": all_other}
     scalars = bool | int | float | str
     return {name: value if isinstance(value, scalars) else str(value) for name, value in settings.items()}
 
@@ -132,8 +132,8 @@ def processor() -> str:
     """Name the processor's model, where Linux says it, else its kind. What torch computes differs by rounding."""
     with suppress(OSError):
         listed = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        if found := re.search(r"^model name\s*: (.+)$", listed, flags=re.MULTILINE):
-            return found[1].strip()
+        if match := re.search(r"^model name\s*: (.+)$", listed, flags=re.MULTILINE):
+            return match[1].strip()
     return platform.machine()
 
 

@@ -115,17 +115,19 @@ def make_callbacks(nodes: Mapping[str, Node], settings: Settings) -> list[Callba
     callbacks: dict[str, Callback] = {**own}
     for name, node in nodes.items():
         kind = imported(node[TARGET], f"callbacks.{name}")
-        for of_lightning, instead in _REFUSED.items():
+        for lightnings, instead in _REFUSED.items():
             # A class that a user has derived from one of these may well work, but as a second bar.
-            surely = str(kind.__module__).startswith("pytorch_lightning.") or of_lightning is ProgressBar
-            if isinstance(kind, type) and issubclass(kind, of_lightning) and surely:
+            surely = str(kind.__module__).startswith("pytorch_lightning.") or lightnings is ProgressBar
+            if isinstance(kind, type) and issubclass(kind, lightnings) and surely:
                 raise SettingError(f"callbacks.{name}", node[TARGET], f"can't work here; {instead}")
-        made = part(node, f"callbacks.{name}")()
-        saves = type(made).state_dict is not Callback.state_dict
-        if saves and made.state_key in callbacks:  # which Lightning would refuse, once there is a folder
-            problem = f"another callback saves its state as {made.state_key}; a property state_key names it otherwise"
+        callback = part(node, f"callbacks.{name}")()
+        saves = type(callback).state_dict is not Callback.state_dict
+        if saves and callback.state_key in callbacks:  # which Lightning would refuse, once there is a folder
+            problem = (
+                f"another callback saves its state as {callback.state_key}; a property state_key names it otherwise"
+            )
             raise SettingError(f"callbacks.{name}", node[TARGET], problem)
-        callbacks[made.state_key if saves else name] = made
+        callbacks[callback.state_key if saves else name] = callback
     return [callback for key, callback in callbacks.items() if key not in own]
 
 
@@ -173,11 +175,11 @@ def check_trainer(settings: TrainerConfig) -> int:
         raise SettingError("trainer.strategy", settings.strategy, f"{problem}, and Lightning's variants of these")
     if not started and settings.devices != "auto":
         _check_devices(settings.devices, on_cpu=settings.accelerator == "cpu" or not available)
-    given = asdict(settings)
-    changed = {f.name: given[f.name] for f in fields(settings) if given[f.name] != f.default}
+    values = asdict(settings)
+    changed = {f.name: values[f.name] for f in fields(settings) if values[f.name] != f.default}
     typed = " ".join(f"trainer.{name}={value}" for name, value in changed.items())
     try:
-        return _try(typed, given | started)
+        return _try(typed, values | started)
     except UserError:
         for name, value in changed.items():
             alone = {"accelerator": settings.accelerator, "max_steps": 1, name: value}
@@ -206,16 +208,16 @@ def _try(typed: str, settings: dict[str, Any]) -> int:
 
 def check_limits(settings: TrainerConfig, data: DataModule, world_size: int) -> None:
     """Raise SettingError for limits that leave no batch of this process, or no validation within an epoch."""
-    of_training, of_validation = data.count_batches(world_size)
-    for side, batches in (("train", of_training), ("val", of_validation)):
+    training, validation = data.count_batches(world_size)
+    for side, batches in (("train", training), ("val", validation)):
         limit = getattr(settings, f"limit_{side}_batches")
         if isinstance(limit, float) and limit != 0 and int(batches * limit) == 0:
             raise SettingError(f"trainer.limit_{side}_batches", limit, f"leaves none of {batches} batches")
     limit, every = settings.limit_train_batches, settings.val_check_interval
     if limit is not None:
-        of_training = int(of_training * limit) if isinstance(limit, float) else min(of_training, limit)
-    if isinstance(every, int) and every > of_training and settings.check_val_every_n_epoch is not None:
-        problem = f"an epoch has {of_training} batches; to count across epochs, trainer.check_val_every_n_epoch=null"
+        training = int(training * limit) if isinstance(limit, float) else min(training, limit)
+    if isinstance(every, int) and every > training and settings.check_val_every_n_epoch is not None:
+        problem = f"an epoch has {training} batches; to count across epochs, trainer.check_val_every_n_epoch=null"
         raise SettingError("trainer.val_check_interval", every, problem)
 
 

@@ -22,12 +22,12 @@ def failed_seeds(figures: Mapping[str, Figures], sign: int) -> dict[str, list[in
     higher is."""
     medians = {name: float(np.median(list(of.values()))) for name, of in figures.items()}
     distances = {name: [abs(x - medians[name]) for x in of.values()] for name, of in figures.items()}
-    every = [distance for of in distances.values() for distance in of]
-    if len(every) < _FEWEST_RUNS:
+    all_distances = [distance for of in distances.values() for distance in of]
+    if len(all_distances) < _FEWEST_RUNS:
         return {}
     failed: dict[str, list[int]] = {}
     for name, of in figures.items():
-        spread = float(np.median(every))
+        spread = float(np.median(all_distances))
         if len(of) >= _FEWEST_OF_GROUP:
             spread = max(spread, float(np.median(distances[name])))
         seeds = [seed for seed, x in of.items() if sign * (x - medians[name]) > LIMIT * _TO_SD * spread > 0]

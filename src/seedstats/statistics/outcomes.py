@@ -50,7 +50,7 @@ def outcomes_of(first: Mapping[int, float], second: Mapping[int, float], planned
     """
     common = sorted(first.keys() & second.keys())
     missing = tuple(sorted({*planned} - {*common}))
-    of_first, of_second = (sum(math.isinf(of[seed]) for seed in common) for of in (first, second))
+    first_worst, second_worst = (sum(math.isinf(of[seed]) for seed in common) for of in (first, second))
     both = ((first[seed], second[seed]) for seed in common)
     differences = tuple(0.0 if math.isinf(a) and math.isinf(b) else a - b for a, b in both)
-    return SeedOutcomes(len(common) + len(missing), missing, (of_first, of_second), differences)
+    return SeedOutcomes(len(common) + len(missing), missing, (first_worst, second_worst), differences)

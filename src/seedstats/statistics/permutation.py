@@ -44,8 +44,8 @@ def label_test(first: Sequence[float], second: Sequence[float], alternative: Alt
     if len(values) > MOST_EXACT:
         return _drawn((np.asarray(first), np.asarray(second)), "independent", alternative)
     n, mean = len(first), values.mean()
-    of_first, of_second = _halves(values - mean)
-    parts = [(of_first[k], of_second[n - k]) for k in range(len(of_first)) if 0 <= n - k < len(of_second)]
+    first_half, second_half = _halves(values - mean)
+    parts = [(first_half[k], second_half[n - k]) for k in range(len(first_half)) if 0 <= n - k < len(second_half)]
     return _p_value(parts, float(sum(first) - n * mean), alternative)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from poslab import GPT
-from poslab.contract.parts import has_formula
+from poslab.contract.checks import has_formula
 from poslab.errors import SettingError
 from poslab.model.memory import Memory, MemoryGPT, Retrieval, with_memory
 from poslab.model.mlp import ReLU2, SwiGLU

@@ -55,8 +55,8 @@ class SegmentCache(KeyValueCache):
         if self._lookup is not None:
             self._lookup.end_segment()
         elif self._retrieval is not None:
-            known = torch.zeros(rows, dtype=torch.int64, device=device)
-            self._lookup = CachedLookup(self._retrieval.settings.size, self._segment, known)
+            none = torch.zeros(rows, dtype=torch.int64, device=device)
+            self._lookup = CachedLookup(self._retrieval.settings.size, self._segment, none)
 
     def counted(self, begin: int, end: int, device: torch.device) -> Tensor:
         """Return the numbers of tokens, (T,) or (B, T), in their segments where none sees keys of another."""

@@ -138,15 +138,15 @@ class MemoryGPT(GPT):
         """
         memory = self.empty_memory(len(tokens)) if memory is None else memory
         length, hidden_states = self.shape.context_length, []
-        parts = tokens.split(length, dim=1)
-        masks = [None] * len(parts) if target_mask is None else target_mask.split(length, dim=1)
+        segments_of_tokens = tokens.split(length, dim=1)
+        masks = [None] * len(segments_of_tokens) if target_mask is None else target_mask.split(length, dim=1)
         documents = checked_documents(documents, tokens)
-        numbers = [None] * len(parts) if documents is None else documents.split(length, dim=1)
+        numbers = [None] * len(segments_of_tokens) if documents is None else documents.split(length, dim=1)
         last: Tensor | None = None  # (B,), the number of the last token before
-        for part, mask, own in zip(parts, masks, numbers, strict=True):
+        for segment, mask, own in zip(segments_of_tokens, masks, numbers, strict=True):
             if own is not None and last is not None:
                 memory = memory.restarted(memory.read * (own[:, 0] == last))
-            hidden, memory = self.hidden_with_memory(part, memory, mask, own)
+            hidden, memory = self.hidden_with_memory(segment, memory, mask, own)
             hidden_states.append(hidden)
             last = None if own is None else own[:, -1]
         if target_mask is None:
@@ -176,12 +176,12 @@ class MemoryGPT(GPT):
             return super().hidden_after(tokens, cache, positions, documents)
         if documents is not None and self.retrieval is not None:
             raise SettingError("documents", "[...]", "can't be given with a cache to a model that retrieves")
-        parts, hidden_states = cache.parts(tokens.shape[1]), []
-        position_ids = [None] * len(parts) if positions is None else positions.split(parts, -1)
-        numbers = [None] * len(parts) if documents is None else documents.split(parts, 1)
-        for part, at, own in zip(tokens.split(parts, 1), position_ids, numbers, strict=True):
+        lengths, hidden_states = cache.parts(tokens.shape[1]), []
+        position_ids = [None] * len(lengths) if positions is None else positions.split(lengths, -1)
+        numbers = [None] * len(lengths) if documents is None else documents.split(lengths, 1)
+        for piece, at, own in zip(tokens.split(lengths, 1), position_ids, numbers, strict=True):
             cache.begin_segment(len(tokens), tokens.device)
-            hidden_states.append(super().hidden_after(part, cache, at, own))
+            hidden_states.append(super().hidden_after(piece, cache, at, own))
         return torch.cat(hidden_states, dim=1)
 
     def new_cache(
@@ -216,8 +216,10 @@ class MemoryGPT(GPT):
     def parameter_counts(self) -> dict[str, int]:
         """Count parameters as GPT does; those of retrieval are not the trunk's."""
         counts = super().parameter_counts()
-        parts = (part for part in self.modules() if isinstance(part, RetrievedAttention))
-        return counts | {"trunk": counts["trunk"] - sum(p.numel() for part in parts for p in part.parameters())}
+        for module in self.modules():
+            if isinstance(module, RetrievedAttention):
+                counts["trunk"] -= sum(p.numel() for p in module.parameters())
+        return counts
 
     def replace_scheme(self, scheme: PositionScheme) -> None:
         """Take another scheme, for the same tables. Raises SettingError where it can't be remembered by."""

@@ -90,7 +90,7 @@ class Lookup:
     """Keys and values that a layer retrieves from; after a pass, with those of its segment."""
 
     size: int
-    known: Tensor  # (B,): tokens that each row has read of its document
+    readable: Tensor  # (B,): tokens that each row has read of its document
     keys: Tensor | None  # (B, H, N, Dh), of length 1
     values: Tensor | None  # (B, H, N, Dh)
     next_index: int = 0  # of the next query in its segment
@@ -104,9 +104,9 @@ class Lookup:
 class CachedLookup(Lookup):
     """Lookup of cached reading, where tokens of a segment come a few at a time."""
 
-    def __init__(self, size: int, segment: int, known: Tensor) -> None:
-        super().__init__(size, known, None, None)
-        self._recent = Lookup(segment, known, None, None)
+    def __init__(self, size: int, segment: int, readable: Tensor) -> None:
+        super().__init__(size, readable, None, None)
+        self._recent = Lookup(segment, readable, None, None)
 
     def add(self, k: Tensor, v: Tensor) -> None:
         """Add keys and values of new tokens, which are found once their segment has ended."""
@@ -119,7 +119,7 @@ class CachedLookup(Lookup):
         if recent.keys is not None and recent.values is not None:
             self.keys = remembered(self.keys, recent.keys, self.size)
             self.values = remembered(self.values, recent.values, self.size)
-            self.known, self.next_index = self.known + recent.size, 0
+            self.readable, self.next_index = self.readable + recent.size, 0
 
 
 class RetrievedAttention(nn.Module):
@@ -147,7 +147,7 @@ class RetrievedAttention(nn.Module):
             return local + 0.0 * (self.gate.sum() + self.log_scale.sum()).to(local.dtype)
         with without_autocast(q.device):
             retrieved = _sum(*weights_and_indices, values)
-            share = self.shares[:, None, None] * lookup.known.gt(0)[:, None, None, None]  # (B, H, 1, 1)
+            share = self.shares[:, None, None] * lookup.readable.gt(0)[:, None, None, None]  # (B, H, 1, 1)
             if (documents := layer.position_ids.documents) is not None:  # only the first is that of the memory
                 share = share * (documents == documents[:, :1])[:, None, first:, None]
             return torch.lerp(local.to(retrieved.dtype), retrieved, share.to(retrieved.dtype)).to(local.dtype)
@@ -158,11 +158,13 @@ class RetrievedAttention(nn.Module):
         The weights of a query sum to 1, or are zeros in a row that knows nothing; None where no row knows anything.
         """
         keys = lookup.keys
-        if keys is None or not lookup.known.any():
+        if keys is None or not lookup.readable.any():
             return None
-        known, count = lookup.known.clamp(max=keys.shape[-2]), keys.shape[-2]
+        readable, count = lookup.readable.clamp(max=keys.shape[-2]), keys.shape[-2]
         with without_autocast(q.device):
-            scores, indices = nearest(unit(q[:, :, first:]), keys, known, self.settings.k, self.settings.position_bias)
+            scores, indices = nearest(
+                unit(q[:, :, first:]), keys, readable, self.settings.k, self.settings.position_bias
+            )
             scores = scores * self.log_scale.exp()[:, None, None].to(scores.dtype)
             if self.settings.position_bias:
                 terms = layer.relative_terms(count + lookup.next_index + q.shape[-2])
@@ -173,7 +175,7 @@ class RetrievedAttention(nn.Module):
                 rows = terms.rows_of(queries + count - indices).transpose(0, 1)  # (H, B, T, k)
                 bias = terms.bias.gather(-1, rows.flatten(1)).unflatten(-1, rows.shape[1:]).transpose(0, 1)
                 scores = scores + bias.to(scores.dtype)
-            return softmax_or_zeros(scores.masked_fill(~_there(scores, known), -math.inf)), indices
+            return softmax_or_zeros(scores.masked_fill(~_there(scores, readable), -math.inf)), indices
 
     @property
     def shares(self) -> Tensor:
@@ -195,25 +197,25 @@ def remembered(before: Tensor | None, new: Tensor, size: int) -> Tensor:
     return torch.cat([before[:, :, before.shape[-2] - kept :], new], dim=-2)
 
 
-def nearest(q: Tensor, keys: Tensor, known: Tensor, k: int, newest: bool = False) -> tuple[Tensor, Tensor]:
+def nearest(q: Tensor, keys: Tensor, readable: Tensor, k: int, newest: bool = False) -> tuple[Tensor, Tensor]:
     """Return the k largest inner products of each query (B, H, T, Dh), best first, and their keys' indices.
 
-    keys: (B, H, N, Dh). known: (B,), only the last so many of each row exist. Both are (B, H, T, k), or fewer;
+    keys: (B, H, N, Dh). readable: (B,), only the last so many of each row exist. Both are (B, H, T, k), or fewer;
     those that a row lacks are 0. Of equal ones it may be any; with `newest`, of those equal to the last the newest.
     Scores have gradients of the queries, none of the keys.
     """
-    most = min(k, int(known.max()))
-    scores, indices = _Nearest.apply(q, keys, known, most, newest)
+    most = min(k, int(readable.max()))
+    scores, indices = _Nearest.apply(q, keys, readable, most, newest)
     return scores, indices
 
 
 class _Nearest(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, keys: Tensor, known: Tensor, k: int, newest: bool) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, q: Tensor, keys: Tensor, readable: Tensor, k: int, newest: bool) -> tuple[Tensor, Tensor]:
         scores = q.new_zeros(*q.shape[:3], k)
         retrieved = torch.zeros_like(scores, dtype=torch.int64)
         largest = _newest_of_equal if newest else torch.topk
-        for row, count in enumerate(known.tolist()):
+        for row, count in enumerate(readable.tolist()):
             if count:
                 first, best = keys.shape[-2] - count, min(k, count)
                 seen = keys[row, :, first:]  # (H, N', Dh)
@@ -221,20 +223,20 @@ class _Nearest(torch.autograd.Function):
                 products, indices = zip(*(largest(block @ seen.mT, best) for block in queries), strict=True)
                 scores[row, ..., :best] = torch.cat(products, -2)
                 retrieved[row, ..., :best] = torch.cat(indices, -2) + first
-        ctx.save_for_backward(keys, retrieved, known)
+        ctx.save_for_backward(keys, retrieved, readable)
         ctx.mark_non_differentiable(retrieved)
         return scores, retrieved
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_scores: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        keys, indices, known = ctx.saved_tensors
-        return _sum(grad_scores * _there(indices, known), indices, keys), None, None, None, None
+        keys, indices, readable = ctx.saved_tensors
+        return _sum(grad_scores * _there(indices, readable), indices, keys), None, None, None, None
 
 
-def _there(indices: Tensor, known: Tensor) -> Tensor:
-    """Mask the tokens retrieved, (B, H, T, k), that a row with `known` (B,) tokens has at all, (B, 1, 1, k) bool."""
-    return torch.arange(indices.shape[-1], device=indices.device) < known[:, None, None, None]
+def _there(indices: Tensor, readable: Tensor) -> Tensor:
+    """Mask the tokens retrieved, (B, H, T, k), that a row with `readable` (B,) tokens has at all, (B, 1, 1, k) bool."""
+    return torch.arange(indices.shape[-1], device=indices.device) < readable[:, None, None, None]
 
 
 def _newest_of_equal(products: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -43,11 +43,11 @@ class Memory:
     values: Tensor | None = None
 
     @classmethod
-    def joined(cls, parts: Sequence[Memory]) -> Memory:
+    def joined(cls, memories: Sequence[Memory]) -> Memory:
         """Join memories of rows, in their order: the inverse of `rows`."""
         joined: dict[str, Any] = {}
         for name, axis in _AXES.items():
-            tensors = [tensor for part in parts if (tensor := getattr(part, name)) is not None]
+            tensors = [tensor for memory in memories if (tensor := getattr(memory, name)) is not None]
             if tensors and tensors[0].dim() > 1:  # zeros before those that remember fewer tokens, which don't see them
                 most = max(tensor.shape[-2] for tensor in tensors)
                 tensors = [F.pad(tensor, (0, 0, most - tensor.shape[-2], 0)) for tensor in tensors]

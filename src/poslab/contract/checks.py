@@ -1,12 +1,7 @@
-"""Parts of the contract of position schemes.
-
-Each part makes small models with weights large enough for position to matter, and yields differences: what was
-compared, what was found and what it should be (tensors of one shape), and how far apart they may be, as a proportion
-of the largest value, at least 1. Texts are longer than any window where one matters.
-"""
+"""Checks of the contract of position schemes, each of which compares two ways to the same numbers (trial.py)."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -16,17 +11,30 @@ import torch
 from torch import Tensor
 
 from poslab.attention import scheme_attention
-from poslab.config.nodes import flat_node
-from poslab.config.parts import with_parts
 from poslab.config.schemes import node_of
 from poslab.contract.hooks import watched
-from poslab.errors import SettingError, UserError, blamed_on, described
+from poslab.contract.trial import (
+    NEAR,
+    RISING,
+    SIZES,
+    SYMBOLS,
+    Check,
+    Difference,
+    Differs,
+    NotTried,
+    beyond_window,
+    finite,
+    model_and_tokens,
+    random_tokens,
+    small_model,
+)
+from poslab.errors import SettingError, blamed_on, described
 from poslab.evaluation.pictures import sample_pairs
 from poslab.hf.export import export
 from poslab.model.architectures import hf_equivalent
 from poslab.model.cache import KeyValueCache
 from poslab.model.decoder import GPT
-from poslab.model.memory import MemoryGPT, decoder_of
+from poslab.model.memory import MemoryGPT
 from poslab.positions import Curves, HeadInputs, Matrix, ModelShape, PositionScheme
 from poslab.positions.base import Tables
 from poslab.processors import largest_tensor
@@ -34,113 +42,25 @@ from poslab.runs.checkpoint import Checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import save_weights
 from poslab.runs.code import fingerprints
 
-Difference = tuple[str, Tensor, Tensor, float]
-Part = Callable[..., Iterator[Difference]]
-# Two blocks of a kernel; heads, layers and channels of a head can't be taken for each other.
-SIZES: dict[str, Any] = {"context_length": 150, "embed_dim": 24, "num_layers": 3, "num_heads": 2}
-LONGEST_WINDOW = 512  # because with more, the dense formula takes seconds
-RISING = torch.tensor([[0, 1, 2, 5, 6, 9, 20, 21, 22, 30], [3, 4, 7, 7, 7, 8, 11, 12, 15, 39]])
-_SYMBOLS = [f"s{number}" for number in range(61)]
-_NEAR = 1e-5  # two ways to the same numbers; a scheme may compute them in float32
-
-
-class NotTried(UserError):
-    """Reason why a part says nothing about a scheme."""
-
-
-class Differs(UserError):
-    """What differs, and by how much."""
-
-
-def compare(part: Part, scheme: PositionScheme, **sizes: Any) -> str:
-    """Return how near the numbers of a part are. Raises Differs, NotTried, and SettingError for a hook's result."""
-    torch.manual_seed(0)
-    largest, limit, compared = 0.0, 0.0, False
-    for what, found, expected, room in part(scheme, **sizes):
-        apart = float((found - expected).abs().max().detach() / expected.abs().max().detach().clamp(min=1))
-        largest, limit, compared = *max((largest, limit), (apart, room)), True
-        if not apart <= room:  # NaN is not
-            raise Differs(f"{what}: off by {apart:.2g} (limit {room:g})")
-    return f"within {largest:.0e} (limit {limit:g})" if largest else "to the bit" * compared
-
-
-def outcome(part: Part, scheme: PositionScheme, **block: Any) -> tuple[str, str]:
-    """Return ("ok", the largest relative difference), ("differs", what, and by how much) or ("not tried", why)."""
-    try:
-        return "ok", compare(part, scheme, **block)
-    except UserError as error:
-        return "not tried" if isinstance(error, NotTried) else "differs", str(error)
-    except Exception as error:  # because whatever a scheme raises is what was to be found
-        return "differs", " ".join(f"{type(error).__name__}: {error}".split())
-
-
-def beyond_window(scheme: PositionScheme, least: int) -> int:
-    """Return how long a text must be for the scheme's window to hide something, at least `least`.
-
-    The window is that of `relative`, or a whole-number setting, as `score_mod` may take its window from one. Raises
-    NotTried for a window of `relative` that is wider than LONGEST_WINDOW.
-    """
-    model = _model(scheme, context_length=least)
-    windows = [terms.window for terms in model.relative_terms(1) if terms is not None and terms.window is not None]
-    if max(windows, default=0) > LONGEST_WINDOW:
-        problem = f"its window of {max(windows)} keys is wider than the texts here: try one of at most {LONGEST_WINDOW}"
-        raise NotTried(problem)
-    windows += [value for value in flat_node(node_of(scheme)).values() if type(value) is int]
-    return max(least, *(window + 10 for window in windows if window <= LONGEST_WINDOW), 0)
-
-
-def _model(scheme: PositionScheme, **sizes: Any) -> GPT:
-    """Return a model in float64. Raises NotTried for sizes that the scheme refuses."""
-    torch.manual_seed(0)
-    try:
-        arguments = with_parts(SIZES | {"dropout": 0.0} | sizes, "model")
-        model = decoder_of(scheme, vocab_size=len(_SYMBOLS), **arguments)
-    except SettingError as refused:
-        if refused.option in ("pos", "model.norm", "model.mlp"):  # a mistake of its author
-            raise
-        raise NotTried(str(refused)) from None
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model.double().eval()
-
-
-def _model_and_tokens(scheme: PositionScheme, sizes: dict[str, Any], least: int = 150) -> tuple[GPT, Tensor]:
-    """Return a causal model, and tokens of a whole context, which is longer than a window unless `sizes` has one."""
-    if "context_length" not in sizes:
-        sizes = sizes | {"context_length": beyond_window(scheme, least)}
-    model = _model(scheme, **sizes)
-    if not model.shape.causal:
-        raise NotTried("the model isn't causal")
-    return model, _tokens(model.shape.context_length)
-
-
-def _tokens(length: int) -> Tensor:
-    return torch.randint(len(_SYMBOLS), (2, length))
-
-
-def _finite(what: str, values: Tensor) -> Difference:
-    return f"{what}, which must be finite", 0 * values, values.new_zeros(()), 0.0
-
 
 @torch.no_grad()
 def check_hooks(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]:
     """Run a model whose hooks are watched, in float32 and float64, evaluated and trained; there are no differences."""
     yield from ()
     for dtype in (torch.float32, torch.float64):
-        model = _model(scheme, **sizes).to(dtype)
+        model = small_model(scheme, **sizes).to(dtype)
         model.position.scheme = watched(scheme, model.shape)
         others = (2, model.shape.num_heads, model.shape.head_dim, model.shape.num_layers)
         longest = min(model.shape.context_length, 12)
         length = next((n for n in range(longest, 0, -1) if n not in others), longest)  # so that axes can't be confused
-        model(_tokens(length))
-        model.train()(_tokens(length))
+        model(random_tokens(length))
+        model.train()(random_tokens(length))
 
 
 @torch.no_grad()
 def check_pictures(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]:
     """Draw all pictures, as training would fail at its first validation."""
-    model = _model(scheme, **sizes)
+    model = small_model(scheme, **sizes)
     with blamed_on("pos", scheme, "warnings"):
         scheme.warnings(model.shape)
     with blamed_on("pos", scheme, "pictures"):
@@ -150,16 +70,16 @@ def check_pictures(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]
             problem = f"{name} must be Curves or a Matrix, not {described(picture)}"
             raise SettingError("pos", f"{type(scheme).__name__}.pictures", problem)
         lines = picture.lines.values() if isinstance(picture, Curves) else [picture.values]
-        yield from (_finite(f"picture {name}", values) for values in lines)
+        yield from (finite(f"picture {name}", values) for values in lines)
     with blamed_on("pos", scheme, "explain"):
-        model.position.explanations(sample_pairs(model, _tokens(min(model.shape.context_length, 7))[0]))
+        model.position.explanations(sample_pairs(model, random_tokens(min(model.shape.context_length, 7))[0]))
 
 
 def check_formula(scheme: PositionScheme, **_: Any) -> Iterator[Difference]:
     """Compare attention, by two kernels, with the softmax of `reference_score`, in every layer."""
     if not has_formula(scheme):
         raise NotTried("it has no reference_score")
-    _model(scheme, context_length=22, num_layers=2, num_heads=3)  # which it may refuse
+    small_model(scheme, context_length=22, num_layers=2, num_heads=3)  # which it may refuse
     length, short = beyond_window(scheme, 8), list(range(8))
     wide = list(range(min(length, scheme.max_length(ModelShape(length, 24, 2, 3)) or length)))
     texts = ((True, short, short), (False, short, short), (True, [0, 1, 2, 5, 8, 9, 13, 21], short))
@@ -188,17 +108,17 @@ def check_formula(scheme: PositionScheme, **_: Any) -> Iterator[Difference]:
 def has_formula(scheme: PositionScheme) -> bool:
     """Return whether the scheme has a scalar formula for its scores: a foreign one may have none."""
     hooks = ("rotate", "query", "key", "query_scale", "relative", "score_mod", "key_bias")
-    known = scheme.overrides("reference_score") or scheme.overrides("reference_null")
-    return known or not any(map(scheme.overrides, hooks))
+    has_reference = scheme.overrides("reference_score") or scheme.overrides("reference_null")
+    return has_reference or not any(map(scheme.overrides, hooks))
 
 
 def _weights(scheme: PositionScheme, tables: Tables, text: HeadInputs, rows: Sequence[int]) -> Tensor:
     """Return the weights of all heads and of the queries `rows`, (H, rows, T), pair by pair."""
     weights = torch.zeros(text.shape.num_heads, len(rows), len(text.positions), dtype=torch.float64)
     for head, (row, i) in product(range(len(weights)), enumerate(rows)):
-        of_head, keys = replace(text, head=head), [j for j, seen in enumerate(text.seen[i]) if seen]
-        scores = [scheme.reference_score(tables, of_head, i, j) for j in keys]
-        null = scheme.reference_null(tables, of_head, i)
+        at_head, keys = replace(text, head=head), [j for j, seen in enumerate(text.seen[i]) if seen]
+        scores = [scheme.reference_score(tables, at_head, i, j) for j in keys]
+        null = scheme.reference_null(tables, at_head, i)
         scores += [] if null is None else [null]
         weights[head, row, keys] = torch.tensor(scores, dtype=torch.float64).softmax(0)[: len(keys)]
     return weights
@@ -206,9 +126,9 @@ def _weights(scheme: PositionScheme, tables: Tables, text: HeadInputs, rows: Seq
 
 def check_causal(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]:
     """Compare logits before a token with those before another one."""
-    model, tokens = _model_and_tokens(scheme, sizes)
+    model, tokens = model_and_tokens(scheme, sizes)
     kept = max(1, model.shape.context_length - 10)
-    changed = torch.cat([tokens[:, :kept], (tokens[:, kept:] + 1) % len(_SYMBOLS)], dim=1)
+    changed = torch.cat([tokens[:, :kept], (tokens[:, kept:] + 1) % len(SYMBOLS)], dim=1)
     yield "logits before a changed token", model(changed)[:, :kept], model(tokens)[:, :kept], 1e-9
 
 
@@ -216,11 +136,11 @@ def check_kernels(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare logits and gradients of the kernels that training takes with those of the dense formula."""
     length = beyond_window(scheme, 150)
     for causal in (True, False):
-        sizes, tokens = {"context_length": length, "causal": causal, **block}, _tokens(length)
-        exact = _logits_and_gradients(_model(scheme, attention_backend="reference", **sizes), tokens)
-        found = _logits_and_gradients(_model(scheme, **sizes), tokens)
+        sizes, tokens = {"context_length": length, "causal": causal, **block}, random_tokens(length)
+        exact = _logits_and_gradients(small_model(scheme, attention_backend="reference", **sizes), tokens)
+        fast = _logits_and_gradients(small_model(scheme, **sizes), tokens)
         for name, expected in exact.items():
-            yield f"{'causal' if causal else 'not causal'}, {name}", found[name], expected, _NEAR
+            yield f"{'causal' if causal else 'not causal'}, {name}", fast[name], expected, NEAR
 
 
 def _logits_and_gradients(model: GPT, tokens: Tensor) -> dict[str, Tensor]:
@@ -237,48 +157,48 @@ def check_device(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
 
     Without CUDA, a model on "meta" still tells whether all tensors are made on the model's device.
     """
-    tokens = _tokens(SIZES["context_length"])
-    _model(scheme, attention_backend="reference", **block).to("meta")(tokens.to("meta"))
+    tokens = random_tokens(SIZES["context_length"])
+    small_model(scheme, attention_backend="reference", **block).to("meta")(tokens.to("meta"))
     if not torch.cuda.is_available():
         raise NotTried("there is no CUDA here; all tensors are made on the model's device, as they must")
-    found = _logits_and_gradients(_model(scheme, **block).float().cuda(), tokens.cuda())
-    for name, expected in _logits_and_gradients(_model(scheme, **block), tokens).items():
-        yield name, found[name].cpu().double(), expected, 1e-2
+    on_cuda = _logits_and_gradients(small_model(scheme, **block).float().cuda(), tokens.cuda())
+    for name, expected in _logits_and_gradients(small_model(scheme, **block), tokens).items():
+        yield name, on_cuda[name].cpu().double(), expected, 1e-2
 
 
 def check_bfloat16(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare logits under bfloat16 autocast with those of float32."""
-    model, tokens = _model(scheme, **block).float(), _tokens(40)
+    model, tokens = small_model(scheme, **block).float(), random_tokens(40)
     with torch.autocast("cpu", torch.bfloat16):
         rounded = model(tokens).float()
     yield "logits", rounded, model(tokens), 0.05
     rounded.square().mean().backward()
-    yield from (_finite(f"gradient of {name}", p.grad) for name, p in model.named_parameters() if p.grad is not None)
+    yield from (finite(f"gradient of {name}", p.grad) for name, p in model.named_parameters() if p.grad is not None)
 
 
 def check_cache(scheme: PositionScheme, **sizes: Any) -> Iterator[Difference]:
     """Compare logits of a text that comes in parts, alone, with those of the full pass beside another text."""
-    model, tokens = _model_and_tokens(scheme, sizes, least=40)
+    model, tokens = model_and_tokens(scheme, sizes, least=40)
     length, expected = model.shape.context_length, model(tokens)[:1]
     single, cuts = range(max(0, length - 40), length), {3, 4, length - 16, length - 15} & {*range(length)}
     for edges in (single, cuts):
-        parts = [end - begin for begin, end in pairwise(sorted({0, *edges, length}))]
+        sizes_of_pieces = [end - begin for begin, end in pairwise(sorted({0, *edges, length}))]
         cache = KeyValueCache()
-        found = torch.cat([model(part, cache) for part in tokens[:1].split(parts, dim=1)], dim=1)
-        yield f"logits of parts of {', '.join(map(str, parts[:3]))}, ... tokens", found, expected, _NEAR
+        in_pieces = torch.cat([model(piece, cache) for piece in tokens[:1].split(sizes_of_pieces, dim=1)], dim=1)
+        yield f"logits of parts of {', '.join(map(str, sizes_of_pieces[:3]))}, ... tokens", in_pieces, expected, NEAR
 
 
 def check_positions(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare rows that are given positions of their own with each alone, and with a cache that reads them."""
-    model, tokens = _model(scheme, **block), _tokens(10)
+    model, tokens = small_model(scheme, **block), random_tokens(10)
     together, cache = model(tokens, positions=RISING), KeyValueCache()
     alone = [model(row[None], positions=own)[0] for row, own in zip(tokens, RISING, strict=True)]
-    yield "rows together and alone", together, torch.stack(alone), _NEAR
-    parts = zip(tokens.split([4, 1, 5], 1), RISING.split([4, 1, 5], 1), strict=True)
-    yield "with a cache", torch.cat([model(part, cache, own) for part, own in parts], 1), together, _NEAR
+    yield "rows together and alone", together, torch.stack(alone), NEAR
+    pieces = zip(tokens.split([4, 1, 5], 1), RISING.split([4, 1, 5], 1), strict=True)
+    yield "with a cache", torch.cat([model(piece, cache, own) for piece, own in pieces], 1), together, NEAR
     if scheme.shift_invariant:
         moved = model(tokens, positions=RISING + 37)
-        yield "all moved by 37 (`shift_invariant` is true)", moved, together, _NEAR
+        yield "all moved by 37 (`shift_invariant` is true)", moved, together, NEAR
 
 
 @torch.no_grad()
@@ -286,39 +206,43 @@ def check_documents(scheme: PositionScheme, **block: Any) -> Iterator[Difference
     """Compare documents that share a row with each alone, after another one, and with a cache."""
     lengths = 7, 1, 12
     documents = torch.arange(3).repeat_interleave(torch.tensor(lengths)).expand(2, -1)
-    tokens = _tokens(documents.shape[1])
-    other = torch.cat([(tokens[:, :7] + 1) % len(_SYMBOLS), tokens[:, 7:]], 1)
+    tokens = random_tokens(documents.shape[1])
+    other = torch.cat([(tokens[:, :7] + 1) % len(SYMBOLS), tokens[:, 7:]], 1)
     for causal, backend in ((True, "reference"), (True, "blockwise"), (False, "auto")):
-        model = _model(scheme, causal=causal, attention_backend=backend, **block)
+        model = small_model(scheme, causal=causal, attention_backend=backend, **block)
         with model.position.drawing(0):
             packed, alone = model(tokens, documents=documents), [model(text) for text in tokens.split(lengths, 1)]
             beside = model(other, documents=documents)
         how = backend if causal else "not causal"
-        yield f"documents of a row and alone ({how})", packed, torch.cat(alone, 1), _NEAR
+        yield f"documents of a row and alone ({how})", packed, torch.cat(alone, 1), NEAR
         yield f"a document after another one ({how})", beside[:, 7:], packed[:, 7:], 0.0
         if causal and not scheme.samples_in_evaluation:
             cache, cuts = KeyValueCache(), [4, 5, 11]
-            parts = zip(tokens.split(cuts, 1), documents.split(cuts, 1), strict=True)
-            found = torch.cat([model(part, cache, documents=own) for part, own in parts], 1)
-            yield f"documents with a cache ({how})", found, packed, _NEAR
+            pieces = zip(tokens.split(cuts, 1), documents.split(cuts, 1), strict=True)
+            with_cache = torch.cat([model(piece, cache, documents=own) for piece, own in pieces], 1)
+            yield f"documents with a cache ({how})", with_cache, packed, NEAR
 
 
 def check_segments(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare a text read in segments, with a memory that keeps all of it, with a cache and with the full pass."""
     length = beyond_window(scheme, 40)
-    tokens, model = _tokens(length), _model(scheme, context_length=8, memory_length=length, **block)
+    tokens, model = random_tokens(length), small_model(scheme, context_length=8, memory_length=length, **block)
     assert isinstance(model, MemoryGPT)
-    found, cache = model.hidden_in_segments(tokens)[0], model.new_cache()
-    by_cache = [model.hidden(part, cache) for part in tokens.split([9, 1, length - 10], 1)]
-    yield "segments of 8, with a cache", torch.cat(by_cache, 1), found, _NEAR
+    in_segments, cache = model.hidden_in_segments(tokens)[0], model.new_cache()
+    by_cache = [model.hidden(piece, cache) for piece in tokens.split([9, 1, length - 10], 1)]
+    yield "segments of 8, with a cache", torch.cat(by_cache, 1), in_segments, NEAR
     if not (scheme.overrides("mix") or scheme.overrides("embed")):  # which may look back, in a segment only within it
-        yield "segments of 8, in one pass", found, model.hidden(tokens), _NEAR
+        yield "segments of 8, in one pass", in_segments, model.hidden(tokens), NEAR
 
 
 def check_grouped(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare a model whose queries share keys and values with one that has a copy of them for each head."""
     sizes: dict[str, Any] = {"num_heads": 4, "context_length": 40} | block
-    grouped, whole, tokens = _model(scheme, **sizes | {"num_kv_heads": 2}), _model(scheme, **sizes), _tokens(40)
+    grouped = small_model(scheme, **sizes | {"num_kv_heads": 2})
+    whole, tokens = (
+        small_model(scheme, **sizes),
+        random_tokens(40),
+    )
     weights = grouped.state_dict()
     for name, weight in weights.items():
         if ".query_key_value." in name:
@@ -326,8 +250,8 @@ def check_grouped(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
             weights[name] = torch.cat([q, *(x.repeat_interleave(2, 0) for x in kv)]).flatten(0, 1)
     whole.load_state_dict(weights)
     expected, cache = whole(tokens), KeyValueCache()
-    yield "heads that share keys and values", grouped(tokens), expected, _NEAR
-    yield "with a cache", torch.cat([grouped(part, cache) for part in tokens.split([30, 1, 9], 1)], 1), expected, _NEAR
+    yield "heads that share keys and values", grouped(tokens), expected, NEAR
+    yield "with a cache", torch.cat([grouped(part, cache) for part in tokens.split([30, 1, 9], 1)], 1), expected, NEAR
 
 
 def check_files(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
@@ -354,16 +278,16 @@ def check_export(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
             model = PoslabForCausalLM.from_pretrained(exported, allow_code=True)
         else:
             model = transformers.AutoModelForCausalLM.from_pretrained(exported)
-        yield "exported", model.eval()(tokens).logits, expected, _NEAR
+        yield "exported", model.eval()(tokens).logits, expected, NEAR
 
 
 @torch.no_grad()
 def _saved_and_loaded(scheme: PositionScheme, folder: str, block: dict[str, Any]) -> tuple[Checkpoint, Tensor, Tensor]:
     """Return a model from a file in the folder, tokens, and the logits that it had of them before it was saved."""
     sizes = SIZES | {"context_length": 40, "dropout": 0.0} | block
-    model, tokens = _model(scheme, **sizes).float(), _tokens(40)
+    model, tokens = small_model(scheme, **sizes).float(), random_tokens(40)
     config = {"pos": node_of(scheme), "model": sizes, "data": {}, "seed": 1}
-    about = {"config": config, "pos": "scheme", "observed": None, "symbols": _SYMBOLS, "data_sha256": ""}
+    about = {"config": config, "pos": "scheme", "observed": None, "symbols": SYMBOLS, "data_sha256": ""}
     model.position.seed = 1  # of positions that are drawn
     expected = model(tokens, positions=model.position.text_positions(40))  # before others are made
     save_weights(file := Path(folder) / "weights.safetensors", model.state_dict(), about | fingerprints(scheme))
@@ -374,17 +298,17 @@ def check_growth(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     """Compare the largest tensor of a training step with that of one of a quarter of the length."""
     largest = []
     for length in (384, 1536):
-        model = _model(scheme, context_length=length, embed_dim=16, num_layers=1, **block).float()
-        made = largest_tensor()
-        if made is None:
+        model = small_model(scheme, context_length=length, embed_dim=16, num_layers=1, **block).float()
+        tensor_sizes = largest_tensor()
+        if tensor_sizes is None:
             raise NotTried("this version of torch doesn't show its operations")
-        with made:
-            model(_tokens(length)).sum().backward()
-        largest.append(torch.tensor(float(made.bytes)))
+        with tensor_sizes:
+            model(random_tokens(length)).sum().backward()
+        largest.append(torch.tensor(float(tensor_sizes.bytes)))
     yield "the largest tensor, of which 1 would be linear", largest[1] / largest[0] / 4, torch.tensor(1.0), 1.0
 
 
-PARTS: dict[str, Part] = {
+CHECKS: dict[str, Check] = {
     "hooks": check_hooks,
     "pictures": check_pictures,
     "formula of the paper": check_formula,
