@@ -22,7 +22,8 @@ from scipy import special
 from seedstats.comparison import Comparison, compare
 from seedstats.statistics.counts import TwoCounts
 from seedstats.table import checked
-from simulations.claims import FOLDER, NOISES, Array, Cell, Draw, cell_text, compared, one_scheme, solved, table
+from simulations.claims import FOLDER, Cell, cell_text, table
+from simulations.sweeps import NOISES, Array, Draw, compared, one_scheme, solved
 
 PAGES = 1000  # of a cell: the standard error of 5 % is 0.7
 RULES = "now", "before", "all pairs", "Hsu"

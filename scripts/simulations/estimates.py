@@ -15,7 +15,8 @@ from seedstats.statistics.families import holm, one_family
 from seedstats.statistics.paired import Difference, paired
 from seedstats.statistics.power import plan_seeds, seeds_needed
 from seedstats.statistics.proportions import at_most, proportion
-from simulations.claims import NOISES, Array, Draw, one_scheme, table
+from simulations.claims import table
+from simulations.sweeps import NOISES, Array, Draw, one_scheme
 
 
 def _one_noisy(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

@@ -66,11 +66,11 @@ def _compared(arguments: Sequence[str]) -> Path:
     # Late, so that help and unknown settings are answered before pandas, scipy and matplotlib are loaded.
     from seedstats.claims import read_claims
     from seedstats.comparison import compare
-    from seedstats.figures import setting_figures
     from seedstats.heat_maps import heat_maps
     from seedstats.page.latex import table as table_in_latex
     from seedstats.reporting import Report
     from seedstats.section import Section
+    from seedstats.setting_figures import setting_figures
     from seedstats.table import read_table
     from seedstats.target import against_target
     from seedstats.verdict import verdicts

@@ -239,4 +239,4 @@ def when_written(file: Path) -> str:
         date, _, commit = found.splitlines()[0].partition(" by ")
         return f"committed {date} by {commit[:7]}"
     changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(file.stat().st_mtime))
-    return f"last changed {changed}, {'after its commit' if found else 'not field_names to git'}"
+    return f"last changed {changed}, {'after its commit' if found else 'not known to git'}"

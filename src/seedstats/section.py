@@ -11,7 +11,7 @@ from seedstats.answers import all_findings, caveats, findings, fine_print, headl
 from seedstats.choosing import choices_table
 from seedstats.comparison import Comparison
 from seedstats.effects import effects_table
-from seedstats.figures import scores_figure, setting_maps
+from seedstats.figures import scores_figure
 from seedstats.finding import ended, p_text
 from seedstats.groups import Group
 from seedstats.interactions import interactions_table
@@ -30,6 +30,7 @@ from seedstats.page.blocks import (
     Text,
     folded,
 )
+from seedstats.setting_figures import setting_maps
 from seedstats.statistics.best import rank_intervals
 from seedstats.statistics.intervals import Interval
 from seedstats.statistics.paired import FEWEST_SEEDS
@@ -217,15 +218,19 @@ class Section:
             columns["may be best"] = lambda group: words.get(group.label, "")
         if ranks:
             columns["rank"] = lambda group: ranks[group.label]
-        for head, length in self._other_lengths.items():
-            columns[head] = partial(self._mean_at, length)
-        for head, cells in self.columns.items():
-            columns[head] = partial(_cell_of, cells)
-        return columns
+        metric = comparison.metric
 
-    def _mean_at(self, length: int, group: Group) -> str:
-        metric = self.comparison.metric
-        return metric.text(group.mean(metric.name, length))
+        def mean_at(length: int, group: Group) -> str:
+            return metric.text(group.mean(metric.name, length))
+
+        def cost(cells: Mapping[str, str], group: Group) -> str:
+            return cells.get(group.label, "n/a")
+
+        for head, length in self._other_lengths.items():
+            columns[head] = partial(mean_at, length)
+        for head, cells in self.columns.items():
+            columns[head] = partial(cost, cells)
+        return columns
 
     def _places(self, intervals: Iterable[Interval | None]) -> int | None:
         """Return the decimals of a column: two digits of the width of the interval in the middle; None where there is
@@ -250,10 +255,6 @@ class Section:
         at = {length for group in comparison.groups for name, length in group.measurements if name == metric.name}
         lengths = sorted({length for length in at if length is not None} - {metric.length})
         return {f"{metric.name} at {length}": length for length in lengths}
-
-
-def _cell_of(cells: Mapping[str, str], group: Group) -> str:
-    return cells.get(group.label, "n/a")
 
 
 def file_name(text: str) -> str:

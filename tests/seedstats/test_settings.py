@@ -14,9 +14,9 @@ from tables import SHARE, compared, rows
 from seedstats.answers import caveats
 from seedstats.comparison import Comparison
 from seedstats.effects import effects_in_words, factors
-from seedstats.figures import geometric, setting_figures, setting_maps
 from seedstats.page.blocks import Table
 from seedstats.section import Section
+from seedstats.setting_figures import geometric, setting_figures, setting_maps
 from seedstats.statistics.paired import paired
 
 Losses = dict[tuple[Any, ...], dict[int, float]]

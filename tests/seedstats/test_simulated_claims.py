@@ -5,7 +5,7 @@ import pytest
 
 from seedstats.statistics.families import one_family
 from seedstats.statistics.paired import Difference, paired
-from simulations.claims import (
+from simulations.sweeps import (
     EXCEPTIONS,
     NOISES,
     WORLDS,

@@ -67,6 +67,10 @@ def test_what_does_not_fit_is_one_line(made: Made, tmp_path: Path) -> None:
     refused(of_others, vocabulary=Symbols(tuple(map(str, range(known.size)))))
     refused(r"^init_from=.*nowhere: no such file or folder$", given=tmp_path / "nowhere")
     refused(r"^init_from=.*: is neither a run nor a model of transformers: has no config.json$", given=tmp_path)
+    content, whole = read_checkpoint(run / "checkpoints" / "best.safetensors"), tmp_path / "whole.safetensors"
+    weights = {name: weight.to(torch.int8) for name, weight in content["state_dict"].items()}
+    save_weights(whole, weights, content["poslab"])
+    refused(r"^init_from=.*torch\.int8", given=whole)
     (tmp_path / "begun" / "checkpoints").mkdir(parents=True)
     refused(r"^init_from=.*begun: is a run without weights$", given=tmp_path / "begun")
     shutil.copytree(run, tmp_path / "begun", dirs_exist_ok=True)

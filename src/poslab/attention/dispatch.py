@@ -72,29 +72,19 @@ def attend(
         k, v = for_queries(q, k, v)
         return (q.to(v.dtype) @ k.to(v.dtype).mT) @ v  # sums over nothing, of which gradients are 0
     if documents is not None and not torch.compiler.is_compiling():  # a graph can't depend on where documents begin
-        last = k.shape[-2] - q.shape[-2]
-        if offset != last:
-            raise SettingError("offset", offset, f"must be {last} with documents: the queries stand at the last keys")
         if pairwise is not None:
             raise SettingError("documents", "[...]", "can't be given with `pairwise`, whose positions are of one text")
-        checked = checked_documents(documents, k[:, 0, :, 0])
-        assert checked is not None  # as there are keys
-        apart = Documents(checked, q.shape[-2])
-        how: dict[str, Any] = {"causal": causal, "scale": scale, "dropout_p": dropout_p, "window": window}
-        how |= {"cached": cached, "backend": backend}
-
-        def attend_batch(index: int, q: Tensor, k: Tensor, v: Tensor, key_bias: Tensor | None) -> Tensor:
-            how["offset"] = k.shape[-2] - q.shape[-2]
-            how["first_key"] = apart.batches[index].first_key(first_key)
-            return attend(q, k, v, terms, key_bias=None if key_bias is None else key_bias[..., 0], **how)
-
-        return apart.apart(attend_batch, q, k, v, None if key_bias is None else key_bias[..., None])
+        settings: dict[str, Any] = {"causal": causal, "scale": scale, "dropout_p": dropout_p, "window": window}
+        settings |= {"cached": cached, "backend": backend}
+        return _attend_in_documents(q, k, v, terms, documents, offset, first_key, key_bias, **settings)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if scale <= 0 and pairwise is None:  # no scale of torch's kernels, nor of bounds on scores: the sign goes to q
         sign = -1.0 if scale < 0 else 0.0
         q, scale = q * sign, abs(scale) or 1.0
         if terms is not None and terms.queries is not None:  # which are multiplied by keys
             terms = replace(terms, queries=terms.queries * sign)
+
+    # What of the window and the terms matters at these distances.
     farthest = offset + q.shape[-2] - 1
     farthest = farthest if causal else max(farthest, k.shape[-2] - 1 - offset)
     windows = [window, None if terms is None else terms.window]
@@ -107,13 +97,20 @@ def attend(
     if terms is not None and terms.linear and farthest > terms.highest:  # from where on the bias is one number
         terms = replace(terms, linear=False)
     spec = AttentionSpec(terms, causal, offset, scale, window, first_key, key_bias, pairwise, null, documents)
+
     if cached and backend == "auto" and _is_decoding(spec, q.shape[-2], k.shape[-2]):
         from poslab.attention.kernels.decode import decode_attention
 
         k, v = for_queries(q, k, v)
         return decode_attention(q, k, v, spec)
+
+    # The backend.
     whole = offset == 0 and q.shape[-2] == k.shape[-2]
-    parts = spec.parts | {name for name, given in {"later keys": not causal, "cached keys": not whole}.items() if given}
+    parts = spec.parts
+    if not causal:
+        parts = parts | {"later keys"}
+    if not whole:
+        parts = parts | {"cached keys"}
     if documents is not None:  # in a compiled graph, in which only these two have a mask for them
         backend = "sdpa" if parts <= TAKES["sdpa"] else "reference"
     elif backend == "auto":
@@ -158,6 +155,33 @@ def attend(
     with without_autocast(q.device):
         out = kernel(q.to(dtype), k.to(dtype), v.to(dtype), spec, dropout_p=dropout_p)
     return out.to(v.dtype)
+
+
+def _attend_in_documents(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: RelativeTerms | None,
+    documents: Tensor,
+    offset: int,
+    first_key: Tensor | None,
+    key_bias: Tensor | None,
+    **settings: Any,
+) -> Tensor:
+    """Attend within each document, as `attend` does within a text. settings: its other arguments."""
+    last = k.shape[-2] - q.shape[-2]
+    if offset != last:
+        raise SettingError("offset", offset, f"must be {last} with documents: the queries stand at the last keys")
+    checked = checked_documents(documents, k[:, 0, :, 0])
+    assert checked is not None  # as there are keys
+    apart = Documents(checked, q.shape[-2])
+
+    def attend_batch(index: int, q: Tensor, k: Tensor, v: Tensor, key_bias: Tensor | None) -> Tensor:
+        first = apart.batches[index].first_key(first_key)
+        bias = None if key_bias is None else key_bias[..., 0]
+        return attend(q, k, v, terms, offset=k.shape[-2] - q.shape[-2], first_key=first, key_bias=bias, **settings)
+
+    return apart.apart(attend_batch, q, k, v, None if key_bias is None else key_bias[..., None])
 
 
 def _is_decoding(spec: AttentionSpec, query_length: int, key_length: int) -> bool:

@@ -16,11 +16,10 @@ from seedstats.answers import findings
 from seedstats.claims import Claim, read_claims, when_written
 from seedstats.comparison import Comparison
 from seedstats.errors import BadSetting
-from seedstats.figures import setting_figures
 from seedstats.heat_maps import heat_maps
 from seedstats.page import terminal
 from seedstats.reporting import Report
-from seedstats.section import Section
+from seedstats.setting_figures import setting_figures
 from seedstats.verdict import Verdict, verdicts
 
 
@@ -53,8 +52,10 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
         comparisons = compared(results, config)
     print("drawing ...", flush=True)
     sections = [results.section(title, comparison) for title, comparison in comparisons.items()]
-    for sentence in _new(shown, sections):
-        print(f"now     {sentence}")
+    earlier = {sentence for section in shown for sentence in findings(section.comparison)}
+    for sentence in (sentence for section in sections for sentence in findings(section.comparison)):
+        if sentence not in earlier:  # because measuring has changed it
+            print(f"now     {sentence}")
     report = Report(
         sections,
         "Which position scheme?" if config.table is None else "Which is best?",
@@ -72,12 +73,6 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     if means is not None:
         print(f"means   {shlex.join(['tensorboard', '--logdir', os.path.relpath(means)])}")
     return results.folder
-
-
-def _new(before: Sequence[Section], after: Sequence[Section]) -> list[str]:
-    """Return the findings that measuring has changed."""
-    earlier = {sentence for section in before for sentence in findings(section.comparison)}
-    return [text for section in after for text in findings(section.comparison) if text not in earlier]
 
 
 def _verdicts(claims: Sequence[Claim], comparisons: Mapping[str, Comparison]) -> list[Verdict]:

@@ -71,7 +71,7 @@ def loss_panels(
     with_curve = {
         label: {seed: curve for seed, curve in by_seed.items() if curve.validation} for label, by_seed in curves.items()
     }
-    if _has_course(with_curve):
+    if any(len(curve.validation) > 1 for by_seed in with_curve.values() for curve in by_seed.values()):
         drawn.append(curves_figure(with_curve, styles, baseline, unit, comparison.references))
     elif any(with_curve.values()):
         notes.append("no loss curves, as the runs have one validation each")
@@ -88,11 +88,6 @@ def loss_panels(
     ]
     notes += [f"no loss curve of {', '.join(empty)}"] if empty else []
     return drawn, notes
-
-
-def _has_course(curves: Curves) -> bool:
-    """Return whether a run has more than one validation."""
-    return any(len(curve.validation) > 1 for by_seed in curves.values() for curve in by_seed.values())
 
 
 @styled()

@@ -90,7 +90,11 @@ def _setting_error(errors: list[Any], schema: type, group: str, elsewhere: Calla
         valid = [options.get(name, name) for name in fields]
         return UnknownSetting(names[-1], first["input"], valid, others, option.removesuffix(names[-1]))
     if first["type"] == "missing":
-        words = fields[names[-1]].metadata.get("help") or _type_words(get_type_hints(owner)[names[-1]])
+        words = fields[names[-1]].metadata.get("help")
+        if not words:
+            hint = get_type_hints(owner)[names[-1]]
+            kind = getattr(hint, "__name__", str(hint))
+            words = _WORDS.get(kind, kind)
         return SettingError(option, "", f"must be given ({words})")
     if first["type"] == "literal_error":
         choices = first["ctx"]["expected"].replace(" or ", ", ").replace("'", "").split(", ")
@@ -114,10 +118,6 @@ def _words(error: Any, hint: Any) -> str:
     settings = ", ".join(field.name for field in dataclasses.fields(group)) if group else ""
     items = "[64,128]" if list[int] in (hint, *get_args(hint)) else "[one,two]"
     return _WORDS.get(kind, "").format(**error.get("ctx", {}), settings=settings, items=items)
-
-
-def _type_words(hint: Any) -> str:
-    return _WORDS.get(getattr(hint, "__name__", ""), getattr(hint, "__name__", str(hint)))
 
 
 def _names(error: Any, schema: type) -> tuple[list[str], type]:

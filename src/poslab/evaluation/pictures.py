@@ -133,19 +133,15 @@ def needs_rows(pictures: Iterable[Picture]) -> bool:
 def _draw_few(picture: Curves, lines: Mapping[str, Tensor], colour: str) -> Figure:
     figure, axes = new_panel(*WHOLE)
     marks = _dots(picture.x) if len(lines) == 1 else {}  # which would hide dashes
-    for (name, line), look in zip(lines.items(), _together(colour), strict=False):
+    line_looks: list[dict[str, Any]] = [{"color": colour}, {"color": INK[0], "linestyle": "--"}]
+    line_looks.append({"color": SOFT[0], "linestyle": ":"})
+    for (name, line), look in zip(lines.items(), line_looks, strict=False):
         axes.plot(picture.x, line.numpy(), label=name, **look, **marks)
     axes.set(xlabel=picture.x_label, ylabel=picture.y_label, yscale="log" if picture.logarithmic else "linear")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     if len(lines) > 1:
         axes.legend()
     return figure
-
-
-def _together(colour: str) -> list[dict[str, Any]]:
-    """Return looks of the few lines that stand in one panel."""
-    looks: list[dict[str, Any]] = [{"color": colour}, {"color": INK[0], "linestyle": "--"}]
-    return [*looks, {"color": SOFT[0], "linestyle": ":"}]
 
 
 def _dots(x: Sequence[int]) -> dict[str, Any]:

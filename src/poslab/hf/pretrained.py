@@ -20,7 +20,7 @@ from poslab.model.architectures import (
     tables_of,
 )
 from poslab.model.decoder import GPT
-from poslab.runs.saved_weights import load_weights
+from poslab.runs.saved_weights import load_weights, require_fractions
 
 _EMBEDDING = "token_embedding.weight"
 _PADDED = 128  # rows beyond the vocabulary, which models have so that their number is a round one
@@ -50,6 +50,7 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
         for name in (_EMBEDDING, "head.weight"):
             if name in trunk:
                 trunk[name] = _rows_of(trunk[name], vocabulary, folder)
+        require_fractions(model, trunk | tables)
     except SettingError:
         raise
     except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:  # of odd types and shapes, too
@@ -62,9 +63,6 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
         if has != needs:
             problem = f"its {' and '.join(architecture.theirs(model)[name])} is {has}; this model needs {needs}"
             raise SettingError("init_from", folder, problem)
-    for name, weight in (trunk | tables).items():
-        if not weight.is_floating_point():  # torch would cut off what doesn't fit, as of a quantized model
-            raise SettingError("init_from", folder, f"its weights of {name} are {weight.dtype}, which are no fractions")
     model.load_state_dict(trunk, strict=False)
     return f"weights begin with those of {folder}; {_keep_positions(model, architecture, rotation, tables)}"
 

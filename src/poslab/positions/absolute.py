@@ -56,13 +56,13 @@ class Absolute(PositionScheme):
             raise SettingError("max_positions", self.max_positions, problem)
 
     def warnings(self, shape: ModelShape) -> list[str]:
-        positions, context, longest = self.max_length(shape), shape.context_length, shape.training_length
-        if self.random_offset and positions <= longest:
+        known, context, longest = self.max_length(shape), shape.context_length, shape.training_length
+        if self.random_offset and known <= longest:
             problem = f"pos.random_offset=true does nothing for texts of {longest} tokens, the longest"
-            return [f"{problem}: pos.max_positions={positions} leaves no other start"]
-        if not self.random_offset and positions > context:
-            problem = f"a context of {context} never trains positions {context} to {positions - 1}"
-            return [f"pos.max_positions={positions}: {problem} without pos.random_offset=true"]
+            return [f"{problem}: pos.max_positions={known} leaves no other start"]
+        if not self.random_offset and known > context:
+            problem = f"a context of {context} never trains positions {context} to {known - 1}"
+            return [f"pos.max_positions={known}: {problem} without pos.random_offset=true"]
         return []
 
     def max_length(self, shape: ModelShape) -> int:

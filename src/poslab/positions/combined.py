@@ -32,34 +32,34 @@ class Composite(PositionScheme):
     _in_one_layer: ClassVar[bool] = True  # whether all parts act in each layer
 
     @property
-    def _schemes(self) -> dict[str, PositionScheme]:
+    def _parts(self) -> dict[str, PositionScheme]:
         """Schemes among the settings, by the names of these."""
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {name: value for name, value in settings.items() if isinstance(value, PositionScheme)}
 
-    def _inner_shape(self, shape: ModelShape) -> ModelShape:
+    def _shape_of_parts(self, shape: ModelShape) -> ModelShape:
         return shape
 
-    def _schemes_in(self, shape: ModelShape) -> dict[str, tuple[PositionScheme, ModelShape]]:
+    def _parts_in(self, shape: ModelShape) -> dict[str, tuple[PositionScheme, ModelShape]]:
         """Return the parts that a model of this shape has, each with the shape that it sees, by their names."""
-        return {name: (part, self._inner_shape(shape)) for name, part in self._schemes.items()}
+        return {name: (part, self._shape_of_parts(shape)) for name, part in self._parts.items()}
 
     @property
     def share_layers(self) -> bool:  # type: ignore[override]
-        return all(part.share_layers for part in self._schemes.values())
+        return all(part.share_layers for part in self._parts.values())
 
     @property
     def shift_invariant(self) -> bool:  # type: ignore[override]
-        return all(part.shift_invariant for part in self._schemes.values())
+        return all(part.shift_invariant for part in self._parts.values())
 
     @property
     def additive(self) -> bool:  # type: ignore[override]
-        mods = [part.additive for part in self._schemes.values() if part.overrides("score_mod")]
+        mods = [part.additive for part in self._parts.values() if part.overrides("score_mod")]
         return all(mods) and type(self).score_mod is Composite.score_mod
 
     @property
     def mixed_tokens(self) -> int:  # type: ignore[override]
-        return 1 + sum(part.mixed_tokens - 1 for part in self._schemes.values())
+        return 1 + sum(part.mixed_tokens - 1 for part in self._parts.values())
 
     @property
     def samples_each_text(self) -> bool:  # type: ignore[override]
@@ -72,42 +72,42 @@ class Composite(PositionScheme):
     @property
     def _sampled(self) -> PositionScheme:
         """Scheme whose positions are taken."""
-        parts = [*self._schemes.values()]
+        parts = [*self._parts.values()]
         return next((part for part in parts if part.overrides("sample")), parts[0])
 
     def overrides(self, hook: str, layer: int | None = None) -> bool:
         own = getattr(type(self), hook) is not getattr(Composite, hook)
-        return own or any(part.overrides(hook, layer) for part in self._schemes.values())
+        return own or any(part.overrides(hook, layer) for part in self._parts.values())
 
     def check(self, shape: ModelShape) -> None:
-        for name, (part, inner) in self._schemes_in(shape).items():
+        for name, (part, inner) in self._parts_in(shape).items():
             try:
                 part.check(inner)
             except SettingError as error:
                 raise error.prefixed(name) from None
-        states = [name for name, part in self._schemes.items() if part.overrides("token_state")]
+        states = [name for name, part in self._parts.items() if part.overrides("token_state")]
         if self._in_one_layer and len(states) > 1 and shape.attention_dim != shape.embed_dim:
             problem = f"must be embed_dim / num_heads, because {' and '.join(states)} share a token's state"
             raise SettingError("head_dim", shape.head_dim, problem)
 
     def warnings(self, shape: ModelShape) -> list[str]:
         """Return the parts' warnings, naming settings as the command line does."""
-        parts = self._schemes_in(shape).items()
+        parts = self._parts_in(shape).items()
         texts = [(name, text) for name, (part, inner) in parts for text in part.warnings(inner)]
         return [re.sub(r"\bpos\.(?=\w)", f"pos.{name}.", text) for name, text in texts]
 
     def max_length(self, shape: ModelShape) -> int | None:
-        return _joined(min, (part.max_length(inner) for part, inner in self._schemes_in(shape).values()))
+        return _joined(min, (part.max_length(inner) for part, inner in self._parts_in(shape).values()))
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
-        parts = self._schemes_in(shape).items()
+        parts = self._parts_in(shape).items()
         return {self._prefix(part) + name: x for part, (s, inner) in parts for name, x in s.tables(inner).items()}
 
     def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor | None:
         return self._sampled.sample(shape, length, generator)
 
     def further(self, hook: str, value: Tensor | None) -> dict[str, Tensor | None]:
-        taken = any(part.further(hook, value) for part in self._schemes.values())
+        taken = any(part.further(hook, value) for part in self._parts.values())
         return super().further(hook, value) if taken else {}
 
     def embed(self, tables: Tables, x: Tensor, positions: Tensor, tokens: Tensor | None = None) -> Tensor:
@@ -136,7 +136,7 @@ class Composite(PositionScheme):
         return x
 
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
-        inner = self._inner_shape(shape)
+        inner = self._shape_of_parts(shape)
         return _joined(added, (part.relative(own, inner, layer, distances) for part, own in self._with_tables(tables)))
 
     def token_state(self, tables: Tables, layer: int, x: Tensor) -> Tensor | None:
@@ -160,7 +160,7 @@ class Composite(PositionScheme):
 
     def key_bias(self, tables: Tables, shape: ModelShape, layer: int, token_state: Tensor) -> Tensor | None:
         """Return the sum of the biases; None where one scheme has only `score_mod`, so that all need theirs."""
-        biases, inner = [], self._inner_shape(shape)
+        biases, inner = [], self._shape_of_parts(shape)
         for part, own, state in self._with_states(tables, layer, token_state, shape.embed_dim):
             biases.append(None if state is None else part.key_bias(own, inner, layer, state))
             if biases[-1] is None and part.overrides("score_mod", layer):
@@ -170,41 +170,39 @@ class Composite(PositionScheme):
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
         """Return the plain score plus what each adds to it: exact where none adds what depends on another."""
         plain = super().reference_score(tables, text, i, j)
-        inner = dataclasses.replace(text, shape=self._inner_shape(text.shape))
+        inner = dataclasses.replace(text, shape=self._shape_of_parts(text.shape))
         first, *others = (part.reference_score(own, inner, i, j) for part, own in self._with_tables(tables))
         return sum((other - plain for other in others), start=first)
 
     def reference_null(self, tables: Tables, text: HeadInputs, i: int) -> Tensor | None:
-        inner = dataclasses.replace(text, shape=self._inner_shape(text.shape))
+        inner = dataclasses.replace(text, shape=self._shape_of_parts(text.shape))
         nulls = (part.reference_null(own, inner, i) for part, own in self._with_tables(tables))
         return _joined(torch.logaddexp, nulls)
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        pictures: dict[str, Picture] = {}
-        for name, (part, inner) in self._schemes_in(shape).items():
-            part_pictures = part.pictures(self._tables_of(name, tables), inner)
-            pictures |= {self._prefix(name) + key: picture for key, picture in part_pictures.items()}
-        return pictures
+        found: dict[str, Picture] = {}
+        for name, (part, inner) in self._parts_in(shape).items():
+            of_part = part.pictures(self._tables_of(name, tables), inner)
+            found |= {self._prefix(name) + key: picture for key, picture in of_part.items()}
+        return found
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         layers = [self._with_states(tables, n, t.token_state, shape.embed_dim, True) for n, t in enumerate(sample)]
-        explanations: dict[str, Explanation] = {}
-        for name, layer_tiles in zip(self._schemes, zip(*layers, strict=True), strict=True):
-            part, own, _ = layer_tiles[0]
-            tiles = [
-                dataclasses.replace(tile, token_state=s) for tile, (*_, s) in zip(sample, layer_tiles, strict=True)
-            ]
-            part_explanations = part.explain(own, self._inner_shape(shape), tiles)
-            explanations |= {self._prefix(name) + key: picture for key, picture in part_explanations.items()}
-        return explanations
+        found: dict[str, Explanation] = {}
+        for name, of_layers in zip(self._parts, zip(*layers, strict=True), strict=True):
+            part, own, _ = of_layers[0]
+            tiles = [dataclasses.replace(tile, token_state=s) for tile, (*_, s) in zip(sample, of_layers, strict=True)]
+            of_part = part.explain(own, self._shape_of_parts(shape), tiles)
+            found |= {self._prefix(name) + key: picture for key, picture in of_part.items()}
+        return found
 
     def _prefix(self, part: str) -> str:
         """Return what the names of a part's tables and pictures begin with, where there are several parts."""
-        return f"{part}_" if len(self._schemes) > 1 else ""
+        return f"{part}_" if len(self._parts) > 1 else ""
 
     def _with_tables(self, tables: Tables) -> Iterator[tuple[PositionScheme, Tables]]:
         """Yield each part with its own tables."""
-        yield from ((part, self._tables_of(name, tables)) for name, part in self._schemes.items())
+        yield from ((part, self._tables_of(name, tables)) for name, part in self._parts.items())
 
     def _tables_of(self, part: str, tables: Tables) -> Tables:
         """Return the tables of the part of that name."""
@@ -227,7 +225,7 @@ class Composite(PositionScheme):
 
         prepared: whether it is what `prepare` made of the state.
         """
-        several = sum(part.overrides("token_state", layer) for part in self._schemes.values()) > 1
+        several = sum(part.overrides("token_state", layer) for part in self._parts.values()) > 1
         for part, own in self._with_tables(tables):
             state = token_state if part.overrides("token_state", layer) else None
             if state is not None and several:
@@ -289,9 +287,9 @@ def added(first: RelativeTerms, second: RelativeTerms) -> RelativeTerms:
     return RelativeTerms(lowest, highest, window=window, null=null, **tables)
 
 
-def _joined(join: Callable[[Any, Any], Any], values: Iterable[Any]) -> Any:
+def _joined(join: Callable[[Any, Any], Any], found: Iterable[Any]) -> Any:
     """Join what isn't None, one after the other; None if there is nothing."""
-    there = [value for value in values if value is not None]
+    there = [one for one in found if one is not None]
     return reduce(join, there) if there else None
 
 

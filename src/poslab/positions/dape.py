@@ -82,9 +82,9 @@ class DAPE(Wrapper):
         names = ("hidden", "hidden_bias", "output", "output_bias")
         network = [tables[name][layer].to(plain.dtype) for name in names]
         inputs = torch.cat([plain, biased - plain], 1).flatten(2)  # (B, 2 H, m n)
-        # A compiled graph has no number of pieces that depends on the length.
-        pieces = [inputs] if torch.compiler.is_compiling() else inputs.split(AT_ONCE, -1)
-        added = torch.cat([_network(part, *network) for part in pieces], -1)
+        # A compiled graph has no number of parts that depends on the length.
+        parts = [inputs] if torch.compiler.is_compiling() else inputs.split(AT_ONCE, -1)
+        added = torch.cat([_network(part, *network) for part in parts], -1)
         return added.unflatten(-1, plain.shape[2:])
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
@@ -99,12 +99,12 @@ class DAPE(Wrapper):
         return biased[text.head] + added
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
-        explanations = super().explain(tables, shape, sample)
+        found = super().explain(tables, shape, sample)
         for layer, tile in enumerate(sample):
             last = self._added(tables, layer, *self._scores(tables, layer, tile))[0, :, -1].flip(-1)  # (H, n)
             title = f"What layer {layer} adds for the last token"
-            explanations[f"added_layer_{layer}"] = curves_of("head", title, "distance", "score", last, _ADDED)
-        return explanations
+            found[f"added_layer_{layer}"] = curves_of("head", title, "distance", "score", last, _ADDED)
+        return found
 
 
 def _network(inputs: Tensor, hidden: Tensor, hidden_bias: Tensor, output: Tensor, output_bias: Tensor) -> Tensor:

@@ -71,19 +71,19 @@ class FIRE(PositionScheme):
         }
 
     def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
-        layer_tables = {name: table[layer].to(tile.scores.dtype) for name, table in tables.items()}
-        return tile.scores + self._bias(layer_tables, tile.i, tile.j)
+        of_layer = {name: table[layer].to(tile.scores.dtype) for name, table in tables.items()}
+        return tile.scores + self._bias(of_layer, tile.i, tile.j)
 
-    def _bias(self, layer_tables: Tables, i: Tensor, j: Tensor) -> Tensor:
+    def _bias(self, of_layer: Tables, i: Tensor, j: Tensor) -> Tensor:
         """Return the bias (B, H, m, n) of positions i (B, 1, m, 1) and j (B, 1, 1, n), by the tables of one layer."""
-        c, dtype = layer_tables["c"], layer_tables["c"].dtype
-        reach = torch.maximum(i.to(dtype), (layer_tables["threshold"] * self.init_threshold).abs())
+        c, dtype = of_layer["c"], of_layer["c"].dtype
+        reach = torch.maximum(i.to(dtype), (of_layer["threshold"] * self.init_threshold).abs())
         ratio = (c * (i - j).to(dtype)).abs().log1p() / ((c * reach).abs().log1p() + EPSILON)  # (B, 1, m, n)
-        ends, *lines = _pieces(layer_tables)
-        piece = torch.bucketize(ratio.detach(), ends).expand(-1, len(layer_tables["output"]), -1, -1)  # (B, H, m, n)
+        ends, *lines = _pieces(of_layer)
+        piece = torch.bucketize(ratio.detach(), ends).expand(-1, len(of_layer["output"]), -1, -1)  # (B, H, m, n)
         # Each query looks up lines of its own, so that gradients are sums of sums, which lose fewer digits than one.
-        query_axes = (*piece.shape[:-1], -1)
-        slope, intercept = (line[:, None].expand(query_axes).gather(-1, piece) for line in lines)
+        of_queries = (*piece.shape[:-1], -1)
+        slope, intercept = (line[:, None].expand(of_queries).gather(-1, piece) for line in lines)
         return torch.addcmul(intercept, slope, ratio)
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
@@ -107,11 +107,11 @@ class FIRE(PositionScheme):
         return pictures
 
 
-def _pieces(layer_tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
+def _pieces(of_layer: Tables) -> tuple[Tensor, Tensor, Tensor]:
     """Return the network as lines: ends of all pieces but the last, (width,); slopes, intercepts (H, width + 1)."""
-    weight, bias, output = layer_tables["hidden"], layer_tables["hidden_bias"], layer_tables["output"]
+    weight, bias, output = of_layer["hidden"], of_layer["hidden_bias"], of_layer["output"]
     with torch.no_grad():
         ends, units = (-bias / weight).nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf).sort()
         beyond = torch.arange(len(ends) + 1, device=ends.device)[:, None] > units.argsort()  # (pieces, units)
         works = torch.where(weight == 0, bias > 0, beyond == (weight > 0)).to(weight.dtype)
-    return ends, output @ (works * weight).mT, output @ (works * bias).mT + layer_tables["output_bias"][:, None]
+    return ends, output @ (works * weight).mT, output @ (works * bias).mT + of_layer["output_bias"][:, None]

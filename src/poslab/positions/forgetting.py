@@ -77,12 +77,12 @@ class Forgetting(PositionScheme):
 
     def token_state(self, tables: Tables, layer: int, x: Tensor) -> Tensor:
         """Return the logarithm of each token's gate, (B, H, T, 1), of x (B, T, D); for CABLE -relu(a) and g, E = 2."""
-        layer_tables = {name: table[layer].to(x.dtype) for name, table in tables.items()}
+        of_layer = {name: table[layer].to(x.dtype) for name, table in tables.items()}
         functional = torch.nn.functional
-        logits = functional.linear(x, layer_tables["gate"], layer_tables["bias"])  # (B, T, H)
+        logits = functional.linear(x, of_layer["gate"], of_layer["bias"])  # (B, T, H)
         if self.gate == "sigmoid":
             return functional.logsigmoid(logits).mT[..., None]
-        weights = functional.softplus(functional.linear(x, layer_tables["weight"], layer_tables["weight_bias"]))
+        weights = functional.softplus(functional.linear(x, of_layer["weight"], of_layer["weight_bias"]))
         return torch.stack([-logits.relu(), weights], -1).transpose(1, 2)  # (B, H, T, 2)
 
     def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:

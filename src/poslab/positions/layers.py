@@ -70,14 +70,12 @@ class Layers(Composite):
         return [f"layers.{schemes.index(scheme)}" for scheme in schemes]
 
     @cached_property
-    def _schemes(self) -> dict[str, PositionScheme]:
+    def _parts(self) -> dict[str, PositionScheme]:
         return {name: self.layers[int(name.rpartition(".")[2])].of for name in dict.fromkeys(self._names)}
 
-    def _schemes_in(self, shape: ModelShape) -> dict[str, tuple[PositionScheme, ModelShape]]:
+    def _parts_in(self, shape: ModelShape) -> dict[str, tuple[PositionScheme, ModelShape]]:
         names = [self._name(layer) for layer in range(shape.num_layers)]
-        return {
-            name: (self._schemes[name], replace(shape, num_layers=names.count(name))) for name in sorted(set(names))
-        }
+        return {name: (self._parts[name], replace(shape, num_layers=names.count(name))) for name in sorted(set(names))}
 
     def _prefix(self, part: str) -> str:
         return super()._prefix(part.removeprefix("layers."))  # because names of tables have no dots
@@ -89,10 +87,10 @@ class Layers(Composite):
         """Return the scheme of a layer, its tables, and which of its own layers this is."""
         name = self._name(layer)
         rank = sum(self._name(before) == name for before in range(layer))
-        return self._schemes[name], self._tables_of(name, tables), rank
+        return self._parts[name], self._tables_of(name, tables), rank
 
     def _shape_at(self, layer: int, shape: ModelShape) -> ModelShape:
-        return self._schemes_in(shape)[self._name(layer)][1]
+        return self._parts_in(shape)[self._name(layer)][1]
 
     def _window(self, layer: int) -> int | None:
         return self.layers[layer % len(self.layers)].window
@@ -103,7 +101,7 @@ class Layers(Composite):
 
     @property
     def mixed_tokens(self) -> int:  # type: ignore[override]
-        return max(part.mixed_tokens for part in self._schemes.values())
+        return max(part.mixed_tokens for part in self._parts.values())
 
     def overrides(self, hook: str, layer: int | None = None) -> bool:
         if hook in ("relative", "reference_score"):
@@ -111,26 +109,26 @@ class Layers(Composite):
             if any(windows):
                 return True
         if layer is None:
-            return any(part.overrides(hook) for part in self._schemes.values())
+            return any(part.overrides(hook) for part in self._parts.values())
         part, _, rank = self._at(layer, {})
         return part.overrides(hook, rank)
 
     def check(self, shape: ModelShape) -> None:
         super().check(shape)
-        for name in self._schemes.keys() - self._schemes_in(shape).keys():
-            if any(map(self._schemes[name].overrides, ("embed", "sample"))):
+        for name in self._parts.keys() - self._parts_in(shape).keys():
+            if any(map(self._parts[name].overrides, ("embed", "sample"))):
                 problem = f"acts on all layers, but none of {shape.num_layers} is its own"
-                raise SettingError(name, type(self._schemes[name]).__name__, problem)
+                raise SettingError(name, type(self._parts[name]).__name__, problem)
 
     def warnings(self, shape: ModelShape) -> list[str]:
-        texts = super().warnings(shape)
+        found = super().warnings(shape)
         for place, entry in enumerate(self.layers):
             if place >= shape.num_layers:
-                texts.append(f"pos.layers.{place}: with {shape.num_layers} layers, none has it")
+                found.append(f"pos.layers.{place}: with {shape.num_layers} layers, none has it")
             elif entry.window is not None and entry.window >= shape.context_length:
-                problem = f"hides nothing within a context of {shape.context_length}"
-                texts.append(f"pos.layers.{place}.window={entry.window} {problem}")
-        return texts
+                known = f"hides nothing within a context of {shape.context_length}"
+                found.append(f"pos.layers.{place}.window={entry.window} {known}")
+        return found
 
     # The hooks of a layer are those of its scheme.
 
@@ -195,9 +193,9 @@ class Layers(Composite):
         return replace(text, layer=rank, shape=self._shape_at(text.layer, text.shape), seen=seen)
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
-        explanations: dict[str, Explanation] = {}
-        for name, (part, inner) in self._schemes_in(shape).items():
+        found: dict[str, Explanation] = {}
+        for name, (part, inner) in self._parts_in(shape).items():
             tiles = [tile for layer, tile in enumerate(sample) if self._name(layer) == name]
-            part_explanations = part.explain(self._tables_of(name, tables), inner, tiles)
-            explanations |= {self._prefix(name) + key: picture for key, picture in part_explanations.items()}
-        return explanations
+            of_part = part.explain(self._tables_of(name, tables), inner, tiles)
+            found |= {self._prefix(name) + key: picture for key, picture in of_part.items()}
+        return found

@@ -40,8 +40,8 @@ class MusicTransformer(PositionScheme):
         rows = keys.shape[-2]
         lowest = 0 if shape.causal else -(rows // 2)
         if distances[-1] > lowest + rows - 1:
-            problem = f"these tables know {lowest + rows} positions, no more"
-            raise SettingError("tokens", f"{distances[-1] + 1} long", problem)
+            known = lowest + rows
+            raise SettingError("tokens", f"{distances[-1] + 1} long", f"these tables know {known} positions, no more")
         return RelativeTerms(lowest, lowest + rows - 1, keys=keys)
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:

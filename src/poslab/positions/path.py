@@ -75,14 +75,14 @@ class PaTH(PositionScheme):
         padding = (0, 0, 0, -count % size)  # by tokens that do nothing
         k, state = (torch.nn.functional.pad(x, padding).unflatten(2, (-1, size)) for x in (keys, token_state))
         w, b = state[..., :-1], state[..., -1:]  # (B, H, blocks, C, Dh), (B, H, blocks, C, 1)
-        right_side = torch.cat([b * w, (b * (w @ k.mT)).tril(-1)], -1)
+        known = torch.cat([b * w, (b * (w @ k.mT)).tril(-1)], -1)
         lower = (b * (w @ w.mT)).tril(-1)  # (B, H, blocks, C, C), and ones on the diagonal
-        solved = torch.linalg.solve_triangular(lower, right_side, upper=False, unitriangular=True)
+        solved = torch.linalg.solve_triangular(lower, known, upper=False, unitriangular=True)
         y, m = solved.split([width, size], -1)
         through = torch.eye(width, dtype=w.dtype, device=w.device) - w.mT @ y  # (B, H, blocks, Dh, Dh)
         through = torch.nn.functional.pad(through, (0, 0, 0, size - width))
-        state = torch.cat([w, y, m, through, k - m.mT @ w, k, b], -1)
-        return state.flatten(2, 3)[:, :, :count]
+        made = torch.cat([w, y, m, through, k - m.mT @ w, k, b], -1)
+        return made.flatten(2, 3)[:, :, :count]
 
     def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
         assert tile.token_state is not None
@@ -92,10 +92,10 @@ class PaTH(PositionScheme):
         ends = [count] if size - begun >= count else [*range(size - begun, count, size), count]
         sizes = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
         # Split at once: each slice would have a gradient of the whole tile's size.
-        pieces = (tile.token_state.split(sizes, 2), tile.scores.split(sizes, -1))
+        parts = (tile.token_state.split(sizes, 2), tile.scores.split(sizes, -1))
         plain = tile.queries * tile.scale
         q, scores = plain, []
-        for end, length, state, scores_before in reversed(list(zip(ends, sizes, *pieces, strict=True))):
+        for end, length, state, given in reversed(list(zip(ends, sizes, *parts, strict=True))):
             near, through, at_end, _ = state.split([2 * width + size, width, 2 * width, 1], -1)
             if end <= tile.first_query:
                 changes = torch.cat([q, -plain], -1) @ at_end.mT
@@ -107,7 +107,7 @@ class PaTH(PositionScheme):
                 before = begun if end == length else 0
                 changes = (q - plain) @ at_end[..., width:].mT - passed @ m[..., before : before + length]
                 q = q - passed @ y
-            scores.append(scores_before + changes)
+            scores.append(given + changes)
         return torch.cat(scores[::-1], -1)
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:

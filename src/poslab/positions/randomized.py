@@ -45,7 +45,7 @@ class Randomized(Wrapper):
     def __post_init__(self) -> None:
         require_at_least(1, max_position=self.max_position)
 
-    def _inner_shape(self, shape: ModelShape) -> ModelShape:
+    def _shape_of_parts(self, shape: ModelShape) -> ModelShape:
         """Return the model's shape as the scheme sees it: one that reads max_position tokens."""
         return replace(shape, context_length=self.max_position, longest_text=shape.training_length)
 
@@ -69,8 +69,8 @@ class Randomized(Wrapper):
         return texts
 
     def max_length(self, shape: ModelShape) -> int | None:
-        longest = super().max_length(shape)
-        return longest if self.count_in_evaluation or longest is not None else self.max_position
+        known = super().max_length(shape)
+        return known if self.count_in_evaluation or known is not None else self.max_position
 
     def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor:
         return torch.randperm(self.max_position, generator=generator)[:length].sort().values

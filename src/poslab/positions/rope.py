@@ -104,19 +104,19 @@ class RoPE(PositionScheme):
             raise SettingError("still", self.still, f"leaves no pair of {shape.head_dim} channels that turns")
 
     def warnings(self, shape: ModelShape) -> list[str]:
-        texts, scales = [], self.scaling != "none" and self.factor != 1
+        found, scales = [], self.scaling != "none" and self.factor != 1
         if self.factor != 1 and not scales:
-            texts.append(f"pos.factor={self.factor} does nothing without pos.scaling")
+            found.append(f"pos.factor={self.factor} does nothing without pos.scaling")
         if self.scaling != "none" and not scales:
-            texts.append(f"pos.scaling={self.scaling} does nothing with pos.factor=1")
-        trained, context = self.original_context, shape.context_length
+            found.append(f"pos.scaling={self.scaling} does nothing with pos.factor=1")
+        known, context = self.original_context, shape.context_length
         used = self.still == "context" or (scales and self.scaling in FAST_AND_SLOW)
-        if used and context not in (trained, round(trained * self.factor)):
-            texts.append(
-                f"pos.original_context={trained}: this model's context is {context}, neither that nor pos.factor="
+        if used and context not in (known, round(known * self.factor)):
+            found.append(
+                f"pos.original_context={known}: this model's context is {context}, neither that nor pos.factor="
                 f"{self.factor} times as much; pos.still and pos.scaling need the length of training there"
             )
-        return texts
+        return found
 
     def rotate(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
         def rotation() -> Rotation:

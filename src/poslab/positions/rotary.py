@@ -36,8 +36,8 @@ def once_per_pass(positions: Tensor, key: Hashable, compute: Callable[[], Made])
         _computed[positions] = (positions._version, results)
     if key not in results:
         results[key] = compute()
-    result: Made = results[key]
-    return result
+    made: Made = results[key]
+    return made
 
 
 def angles(positions: Tensor, frequencies: Sequence[float]) -> Tensor:

@@ -90,8 +90,8 @@ class SelectiveRoPE(PositionScheme):
         own, width = {name: table[text.layer] for name, table in tables.items()}, text.shape.head_dim
         angle = torch.zeros_like(text.q[i][: width // 2])
         for token in range(min(i, j) + 1, max(i, j) + 1):
-            by_head = text.x[token].view(-1, width)
-            unit = (by_head / (by_head * by_head).sum(-1, keepdim=True).sqrt()).flatten()
+            parts = text.x[token].view(-1, width)
+            unit = (parts / (parts * parts).sum(-1, keepdim=True).sqrt()).flatten()
             phi = own["up"][text.head] @ (own["down"] @ unit)
             if self.gate:
                 phi = phi / (1 + (-(own["gate"][text.head] @ unit) - own["gate_bias"][text.head]).exp())

@@ -96,12 +96,10 @@ class Shaw(PositionScheme):
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         lowest = 0 if shape.causal else -self.max_distance
         rows = [min(max(d, -self.max_distance), self.max_distance) - lowest for d in shape.distances]
-        explanations: dict[str, Explanation] = {
-            "rows": Strip("Clipped rows", "row", list(shape.distances), rows, _ROWS)
-        }
+        found: dict[str, Explanation] = {"rows": Strip("Clipped rows", "row", list(shape.distances), rows, _ROWS)}
         for name, table in tables.items():
             unit = torch.nn.functional.normalize(table.float(), dim=-1)
             similarity = (unit @ unit.mT).reshape(-1, unit.shape[-2], unit.shape[-2]).mean(0)  # (R, R)
             title = f"Cosine similarity of the {name} table's rows, mean of the layers"
-            explanations[f"{name}_similarity"] = Matrix(title, "row", "row", similarity, _SIMILARITY)
-        return explanations
+            found[f"{name}_similarity"] = Matrix(title, "row", "row", similarity, _SIMILARITY)
+        return found

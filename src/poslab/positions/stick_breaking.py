@@ -105,9 +105,9 @@ def _sums(x: Tensor, to_the_end: bool) -> Tensor:
     """
     if torch.compiler.is_compiling():
         return x.flip(-1).cumsum(-1).flip(-1) if to_the_end else x.cumsum(-1)
-    blocks = torch.nn.functional.pad(x, (0, -x.shape[-1] % _WIDTH)).unflatten(-1, (-1, _WIDTH))  # (..., blocks, width)
-    within = blocks @ _triangle(blocks, _WIDTH, to_the_end)
-    total = within[..., 0] if to_the_end else within[..., -1]  # (..., blocks)
+    parts = torch.nn.functional.pad(x, (0, -x.shape[-1] % _WIDTH)).unflatten(-1, (-1, _WIDTH))  # (..., parts, width)
+    within = parts @ _triangle(parts, _WIDTH, to_the_end)
+    total = within[..., 0] if to_the_end else within[..., -1]  # (..., parts)
     between = total @ _triangle(total, total.shape[-1], to_the_end).fill_diagonal_(0)
     return (within + between[..., None]).flatten(-2)[..., : x.shape[-1]]
 

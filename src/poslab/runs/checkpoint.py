@@ -27,7 +27,7 @@ from poslab.positions.sizes import check_sizes, initial_tables
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import edited
 from poslab.runs.folder import RunFolder, run_at
-from poslab.runs.saved_weights import INDEX
+from poslab.runs.saved_weights import INDEX, require_fractions
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +221,5 @@ def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], co
         model.load_state_dict(state)
     except (RuntimeError, IndexError) as error:  # IndexError: of a weight without rows
         raise ValueError("its weights don't fit the model that it describes") from error
-    for name, parameter in model.named_parameters():
-        if parameter.is_floating_point() and not state[name].is_floating_point():  # as of a quantized model
-            raise ValueError(f"its weights {name} are whole numbers")
+    require_fractions(model, state)
     return model

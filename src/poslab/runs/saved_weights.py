@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from poslab.config.files import EXPORTED
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 INDEX = f"{EXPORTED}.index.json"
 
@@ -46,6 +47,14 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
         if name not in weights:
             raise ValueError(f"{shard_name} lacks {name}, which {INDEX} lists")
     return weights
+
+
+def require_fractions(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Raise ValueError for parameters whose weights are whole numbers, as a quantized model's, which torch would cut
+    off as it loads them."""
+    for name, parameter in model.named_parameters():
+        if name in weights and parameter.is_floating_point() and not weights[name].is_floating_point():
+            raise ValueError(f"its weights of {name} are {weights[name].dtype}, which are no fractions")
 
 
 def _shard_of_each(folder: Path) -> dict[str, str]:

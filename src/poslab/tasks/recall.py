@@ -122,10 +122,10 @@ class DistantRecall(Task):
         return self.lead + length + self.facts
 
     def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
-        pairs = self.keys * self.values
+        known = self.keys * self.values
         keys = different(self.keys, generator, count, self.facts)  # (B, F)
         facts = keys * self.values + numbers(self.values, generator, count, self.facts)
-        tokens = numbers(self.noise, generator, count, self.tokens(length)) + pairs + self.keys
+        tokens = numbers(self.noise, generator, count, self.tokens(length)) + known + self.keys
         positions = numbers(self.lead + 1, generator, count, 1) + torch.arange(self.facts)  # (B, F)
-        tokens.scatter_(1, positions, facts).scatter_(1, positions + length, pairs + keys)
+        tokens.scatter_(1, positions, facts).scatter_(1, positions + length, known + keys)
         return Examples(tokens, torch.full_like(tokens, IGNORED).scatter(1, positions + length, facts))

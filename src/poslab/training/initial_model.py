@@ -17,6 +17,7 @@ from poslab.model.memory import decoder_of
 from poslab.runs.checkpoint import vocabulary_of
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.initial import initial_files
+from poslab.runs.saved_weights import require_fractions
 from poslab.training.machine import compiles
 
 
@@ -66,6 +67,10 @@ def init_from(model: GPT, file_or_run: str, vocabulary: AnyVocabulary, block: Ma
     own = model.state_dict()
     theirs = {str(name).removeprefix("model."): weight for name, weight in content["state_dict"].items()}
     taken = {name: weight for name, weight in theirs.items() if name in own and own[name].shape == weight.shape}
+    try:
+        require_fractions(model, taken)
+    except ValueError as error:
+        raise SettingError("init_from", file_or_run, str(error)) from error
     model.load_state_dict(taken, strict=False)
     new, left = ({n: w for n, w in weights.items() if n not in taken} for weights in (own, theirs))
     tables = {"tables taken": _listed(taken), "new": _listed(new), "left behind": _listed(left)}

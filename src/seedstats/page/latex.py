@@ -47,11 +47,7 @@ def _character(mark: str) -> str:
 
 def _line(row: Iterable[str | Cell]) -> str:
     cells = [Cell(cell) if isinstance(cell, str) else cell for cell in row]
-    signed = [_signed(text(cell.text)) for cell in cells]
+    # Numbers below 0 have a minus instead of a hyphen.
+    signed = [re.sub(r"(?<![\w.])-(?=\.?\d)", "$-$", text(cell.text)) for cell in cells]
     bold = [rf"\textbf{{{content}}}" if cell.marked else content for content, cell in zip(signed, cells, strict=True)]
     return " & ".join(bold) + r" \\"
-
-
-def _signed(cell: str) -> str:
-    """Return a cell whose numbers below 0 have a minus instead of a hyphen."""
-    return re.sub(r"(?<![\w.])-(?=\.?\d)", "$-$", cell)
