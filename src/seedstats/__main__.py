@@ -108,15 +108,15 @@ def _compared(arguments: Sequence[str]) -> Path:
 def _parsed(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any], dict[str, str]]:
     """Return files, settings and columns. Raises BadSetting for a setting that there isn't, or that is no number."""
     files, settings, columns = list[str](), dict[str, Any](), dict[str, str]()
-    known = [*_SETTINGS, *_OTHERS, *_COLUMNS]
+    option_names = [*_SETTINGS, *_OTHERS, *_COLUMNS]
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if not equals or Path(argument).exists():
             files.append(argument)
         elif name in _COLUMNS:
             columns[name] = value
-        elif name not in known:
-            raise BadSetting(name, value, f"unknown; {suggestion(name, known)}")
+        elif name not in option_names:
+            raise BadSetting(name, value, f"unknown; {suggestion(name, option_names)}")
         else:
             settings[name] = _value(name, value)
     if not files:

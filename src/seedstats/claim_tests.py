@@ -199,19 +199,19 @@ def _tests_of_one_group(claim: Claim, meant: _Meant, comparison: Comparison) -> 
     for group, (side, limit) in product(members, limits):
         if limit is None:
             continue
-        of_seeds = _values(meant, group, -side * math.inf)
-        _require_seeds({group.label: of_seeds}, comparison.planned.seeds[group.label])
-        margins = {seed: side * (x - limit) for seed, x in of_seeds.items()}
+        by_seed = _values(meant, group, -side * math.inf)
+        _require_seeds({group.label: by_seed}, comparison.planned.seeds[group.label])
+        margins = {seed: side * (x - limit) for seed, x in by_seed.items()}
         # A run that diverged shows neither the claim nor its opposite.
         opposite = {seed: -x if math.isfinite(x) else x for seed, x in margins.items()}
         beside = [side * (x - mean) for x in claim.values if len(claim.values) > 1]
-        margin_tests.append(replace(_margin_test({group.label: of_seeds}, margins, opposite), published=beside))
+        margin_tests.append(replace(_margin_test({group.label: by_seed}, margins, opposite), published=beside))
     return margin_tests
 
 
 def _require_seeds(values: Mapping[str, Mapping[int, float]], planned: Collection[int]) -> None:
     """Check that all planned seeds have a value. Raises LookupError otherwise."""
-    missing = sorted(seed for seed in planned if any(seed not in of_seeds for of_seeds in values.values()))
+    missing = sorted(seed for seed in planned if any(seed not in group for group in values.values()))
     if missing and len(planned) > 1:
         raise LookupError(missing_seeds(missing, f"{len(planned)} seeds of {' and '.join(values)}"))
 

@@ -85,16 +85,16 @@ class Claim:
         kind = {name for name, value in self.plain.items() if value != []} - _OF_ANY
         if not any(kind - optional == set(needed) for needed, optional in _KINDS.items()):
             kinds = "better and than, equal and within, of and between, all_of, or name and one of"
-            raise BadSetting("", self._given(), f"must say {kinds} at_least, at_most, value")
+            raise BadSetting("", self._settings_given(), f"must say {kinds} at_least, at_most, value")
         better = self.compared if self.better else None
         for name, several in (("better", better), ("equal", self.equal), ("of", self.of), ("between", self.between)):
             pairwise = self.within is not None and name != "between"
             if several and (len({*several}) < len(several) or len(several) < 2 or (len(several) > 2 and not pairwise)):
                 raise BadSetting(name, several, f"must be two {'or more ' * pairwise}that differ")
         if self.by < 0 or self.times <= 0 or (self.within is not None and self.within <= 0):
-            raise BadSetting("", self._given(), "by must be at least 0, times and within above 0")
+            raise BadSetting("", self._settings_given(), "by must be at least 0, times and within above 0")
         if ALL in self.compared or (self.name == ALL and self.value is not None):
-            raise BadSetting("", self._given(), f"needs groups by name; {ALL} goes with at_least or at_most")
+            raise BadSetting("", self._settings_given(), f"needs groups by name; {ALL} goes with at_least or at_most")
         if self.up_to is not None and (self.length is None or self.up_to <= self.length):
             raise BadSetting("up_to", self.up_to, "must be above length, which goes with it")
         if self.beyond is not None and (self.length in (None, self.beyond) or self.up_to is not None):
@@ -126,7 +126,7 @@ class Claim:
         """Return the settings that aren't as by default."""
         return {f.name: value for f in dataclasses.fields(self) if (value := getattr(self, f.name)) != f.default}
 
-    def _given(self) -> str:
+    def _settings_given(self) -> str:
         return f"{{{', '.join(f'{name}: {value}' for name, value in self.plain.items())}}}"
 
     def __str__(self) -> str:
@@ -232,11 +232,11 @@ def when_written(file: Path) -> str:
     blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
     command = ["git", "log", "-1", "--raw", "--no-abbrev", "--date=format:%Y-%m-%d %H:%M", "--format=%cd by %H"]
     try:
-        found = subprocess.run([*command, "--", file.name], cwd=file.parent, capture_output=True, text=True).stdout
+        log = subprocess.run([*command, "--", file.name], cwd=file.parent, capture_output=True, text=True).stdout
     except OSError:  # there is no git
-        found = ""
-    if blob in found:  # the commit has this content, so nothing has been changed since
-        date, _, commit = found.splitlines()[0].partition(" by ")
+        log = ""
+    if blob in log:  # the commit has this content, so nothing has been changed since
+        date, _, commit = log.splitlines()[0].partition(" by ")
         return f"committed {date} by {commit[:7]}"
     changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(file.stat().st_mtime))
-    return f"last changed {changed}, {'after its commit' if found else 'not known to git'}"
+    return f"last changed {changed}, {'after its commit' if log else 'not known to git'}"

@@ -24,10 +24,10 @@ class BadSetting(ValueError):
 def suggestion(name: str, choices: Iterable[str]) -> str:
     """Suggest names for one that is none of the choices: "did you mean loss? valid: accuracy, loss". A long list is
     left out where a name is suggested."""
-    known = list(choices)
-    if not known:
+    names = list(choices)
+    if not names:
         return "there are none here"
-    near, listed = difflib.get_close_matches(name, known, n=1, cutoff=0.5), f"valid: {', '.join(known)}"
+    near, listed = difflib.get_close_matches(name, names, n=1, cutoff=0.5), f"valid: {', '.join(names)}"
     if not near:
         return listed
-    return f"did you mean {near[0]}?" + (f" {listed}" if len(known) <= 8 else "")  # of more nobody reads the list
+    return f"did you mean {near[0]}?" + (f" {listed}" if len(names) <= 8 else "")  # of more nobody reads the list

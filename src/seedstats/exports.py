@@ -74,8 +74,8 @@ def read_exports(files: Sequence[Path], columns: Mapping[str, str] | None = None
         tables.append((", ".join(str(file) for file, _ in opened), pd.DataFrame(list(read(opened)))))
     if not any(len(table) for _, table in tables):
         raise BadTable(f"{', '.join(map(str, files))}: has no rows")
-    names, parts = zip(*tables, strict=True)
-    return pd.concat(parts, keys=names).fillna("")
+    names, pieces = zip(*tables, strict=True)
+    return pd.concat(pieces, keys=names).fillna("")
 
 
 def _content(file: Path) -> Any:
@@ -174,8 +174,8 @@ def _chosen(file: Path, table: pd.DataFrame, columns: Mapping[str, str]) -> pd.D
             "" if state in ("finished", "") else f"{name} with seed {seed} is {state}: its value may be an early one"
             for name, seed, state in runs
         ]
-    parts = [kept.assign(**{"value": table[name], "metric": kept.get("metric", name)}) for name in values]
-    return pd.concat([part.assign(caveat=part["caveat"].where(part["value"] != "", "")) for part in parts])
+    pieces = [kept.assign(**{"value": table[name], "metric": kept.get("metric", name)}) for name in values]
+    return pd.concat([part.assign(caveat=part["caveat"].where(part["value"] != "", "")) for part in pieces])
 
 
 def _last_of_aim(table: pd.DataFrame) -> pd.DataFrame:
@@ -185,8 +185,8 @@ def _last_of_aim(table: pd.DataFrame) -> pd.DataFrame:
         return table
     metric = table["metric.name"]
     for context in [name for name in table if name.startswith("metric.context.")]:
-        known = table[context] != ""
-        metric = metric.where(~known, metric + f" {context.removeprefix('metric.context.')}=" + table[context])
+        has_context = table[context] != ""
+        metric = metric.where(~has_context, metric + f" {context.removeprefix('metric.context.')}=" + table[context])
     plain = table.drop(columns=[name for name in table if name.startswith("metric.")]).assign(metric=metric)
     order = pd.to_numeric(plain["step"], errors="coerce").sort_values(kind="stable").index
     last = plain.loc[order].drop_duplicates(["run.hash", "metric"], keep="last").sort_index()
@@ -276,10 +276,10 @@ def _evaluations(opened: Opened) -> Iterator[Mapping[str, str]]:
     seeds = next((seeds for seeds in complete if len({*seeds}) > 1), complete[0])
     for (_, content), model, seed in zip(opened, models, seeds, strict=True):
         run = {"name": re.sub(_SEED, "", model), "seed": str(seed)}
-        for task, of_task in content["results"].items():
+        for task, figures in content["results"].items():
             better = (content.get("higher_is_better") or {}).get(task) or {}
             values = {
-                key: value for key, value in of_task.items() if type(value) in (int, float) and key != "sample_len"
+                key: value for key, value in figures.items() if type(value) in (int, float) and key != "sample_len"
             }
             metrics = [key.partition(",")[0] for key in values]
             for metric, key in zip(metrics, values, strict=True):

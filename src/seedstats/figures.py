@@ -42,9 +42,9 @@ def name_lines(axes: Axes, styles: Styles) -> None:
     ends = []
     for line in axes.lines:
         heights = np.asarray(line.get_ydata(), dtype=float)
-        known = heights[np.isfinite(heights)]
-        if str(line.get_label()) in colours and len(known):
-            ends.append((float(known[-1]), str(line.get_label())))
+        finite = heights[np.isfinite(heights)]
+        if str(line.get_label()) in colours and len(finite):
+            ends.append((float(finite[-1]), str(line.get_label())))
     low, high = axes.get_ylim()
     right = axes.get_xlim()[1]
     step = (high - low) * _LINE / (0.75 * axes.figure.get_figheight())  # type: ignore[union-attr]

@@ -152,8 +152,8 @@ class Section:
         for name in comparison.planned.lost:
             diverged = comparison.planned.diverged[name]
             counts = (diverged, "diverged"), (len(comparison.planned.seeds[name]) - diverged, "missing")
-            parts = ", ".join(f"{count} {word}" for count, word in counts if count)
-            foot.append({"n": f"0 ({parts})" if parts else "0", metric.title: "n/a"} | {"": name})
+            counted = ", ".join(f"{count} {word}" for count, word in counts if count)
+            foot.append({"n": f"0 ({counted})" if counted else "0", metric.title: "n/a"} | {"": name})
         for name, value in sorted(comparison.references.items(), key=lambda item: metric.sign * item[1]):
             foot.append({"": f"({name})", metric.title: metric.text(value, places=self._places_alone)})
         headings = [("each by itself", len(alone)), (f"difference from {comparison.baseline}", len(compared))]

@@ -68,8 +68,8 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
     if "stretch" in text:  # which reports of version 0.1 had
         _require(text["stretch"] == "", "stretch", text, "is of a passage of text, not of a run; leave such rows out")
     reference = rows["status"] == REFERENCE
-    of_runs = rows["name"].isin(rows.loc[~reference, "name"])
-    _require((rows["seed"] % 1 == 0) | (reference & ~of_runs), "seed", text, "is no whole number")
+    has_runs = rows["name"].isin(rows.loc[~reference, "name"])
+    _require((rows["seed"] % 1 == 0) | (reference & ~has_runs), "seed", text, "is no whole number")
     _require(~(rows["seed"].abs() >= 2**53), "seed", text, "is too large to be told from its neighbours")
     _require(rows["better"].isin(["", "lower", "higher"]), "better", text, "is neither lower nor higher")
     _require_once(rows)

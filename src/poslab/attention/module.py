@@ -206,7 +206,7 @@ class SchemeModule(nn.Module):
 
     def attention_parts(self) -> list[set[str]]:
         """Return the names of what enters attention over a whole context in each layer; see `attend`."""
-        parts = []
+        entered = []
         for layer, terms in enumerate(self.terms(self.shape.distances)):
             scores: set[str] = set()
             # Where there is a `key_bias`, `score_mod` is not called.
@@ -219,8 +219,8 @@ class SchemeModule(nn.Module):
             window, null = (None, None) if terms is None else (terms.window, terms.null)
             if window is not None and window >= self.shape.context_length:
                 window = None  # it hides nothing
-            parts.append(scores | parts_of(terms, window=window, null=null))
-        return parts
+            entered.append(scores | parts_of(terms, window=window, null=null))
+        return entered
 
     @torch.no_grad()
     def _has_key_bias(self, layer: int) -> bool:

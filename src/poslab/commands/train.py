@@ -53,7 +53,7 @@ def run_train(typed: list[str]) -> None:
     words = [word for word in typed if word != "--example" and not (helps and word == "all")]
     flags, settings = parse_arguments(words)
     sweeping = not {"-m", "--multirun"}.isdisjoint(flags)
-    settings = [_of_newest_run(setting, sweeping) for setting in settings]
+    settings = [_naming_newest_run(setting, sweeping) for setting in settings]
     roots = [CONFIGS, *_config_dir(flags)]
     with _in_users_words(typed):
         if helps:
@@ -155,7 +155,7 @@ def _run_job(config: DictConfig, hydra_config: Any) -> float:
     return figure
 
 
-def _of_newest_run(setting: str, sweeping: bool) -> str:
+def _naming_newest_run(setting: str, sweeping: bool) -> str:
     """Return init_from=last as init_from=RUN, because a run records what it began with. Raises UserError in a sweep."""
     if setting != "init_from='last'" or Path("last").exists():
         return setting

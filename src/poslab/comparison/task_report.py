@@ -88,15 +88,15 @@ def _wrong_by_length(task: TaskRuns) -> tuple[list[Details], list[str]]:
     wrong: dict[int, dict[str, list[WrongAnswer]]] = {}
     for n, runs in medians.items():
         tested = {label: read.get(run.folder, {}).get(str(n)) for label, run in runs.items()}
-        if known := {label: answers for label, answers in tested.items() if answers is not None}:
-            wrong[n] = known
-    beyond = [n for n, known in wrong.items() if any(known.values()) and n > task.trained[1]]
+        if answers_by_label := {label: answers for label, answers in tested.items() if answers is not None}:
+            wrong[n] = answers_by_label
+    beyond = [n for n, answers_by_label in wrong.items() if any(answers_by_label.values()) and n > task.trained[1]]
     opened = min(beyond, default=max(wrong, default=0))
     by_length = []
-    for n, of_length in wrong.items():
-        tests, left = _chosen(of_length)
+    for n, answers_at_length in wrong.items():
+        tests, left = _chosen(answers_at_length)
         seeds = {label: run.seed for label, run in medians[n].items()}
-        without = [label for label, answers in of_length.items() if not answers]
+        without = [label for label, answers in answers_at_length.items() if not answers]
         counts = f"{len(task.runs) - len(without)} of {len(task.runs)} schemes get something wrong"
         shown = [block for answers in tests for block in _test(answers, seeds)]
         if without:

@@ -63,25 +63,25 @@ def corpus_format(path: str, encoding: str) -> str:
         raise SettingError("path", path, f"holds {' and '.join(sorted(formats))} files; name one kind with a glob")
     if folder.is_dir() and _saved_splits(folder):
         return "saved"
-    (found,) = formats
-    if found in ("parquet", "arrow", "bin") and any(map(compression_of, files)):
-        raise SettingError("path", path, f"a compressed .{found} can't be read: unpack it first")
-    return "txt" if (found, encoding) == ("bin", "bytes") else found
+    (kind,) = formats
+    if kind in ("parquet", "arrow", "bin") and any(map(compression_of, files)):
+        raise SettingError("path", path, f"a compressed .{kind} can't be read: unpack it first")
+    return "txt" if (kind, encoding) == ("bin", "bytes") else kind
 
 
 def check_corpus(path: str, encoding: str, **settings: str | None) -> None:
     """Raise SettingError for files that can't be read as a corpus, or not with this encoding or these settings: column,
     dtype, document_separator and name, each None or "text" where it isn't given."""
-    found = corpus_format(path, encoding)
-    documents = found not in ("txt", "bin")
-    allowed = {"column": documents, "dtype": found == "bin", "document_separator": found == "txt"}
+    kind = corpus_format(path, encoding)
+    documents = kind not in ("txt", "bin")
+    allowed = {"column": documents, "dtype": kind == "bin", "document_separator": kind == "txt"}
     of = {"column": "documents", "dtype": ".bin files", "document_separator": "a .txt", "name": "data sets on the Hub"}
     for option, value in settings.items():
-        if value not in (None, "text") and not allowed.get(option, found == "repository"):
-            raise SettingError(option, value, f"is for {of[option]}; {path} holds {found}")
-    for file in find_files(path) if found == "bin" else ():
+        if value not in (None, "text") and not allowed.get(option, kind == "repository"):
+            raise SettingError(option, value, f"is for {of[option]}; {path} holds {kind}")
+    for file in find_files(path) if kind == "bin" else ():
         refuse_own_characters(path, file)
-    if found == "bin" and encoding == "characters":
+    if kind == "bin" and encoding == "characters":
         raise SettingError("encoding", encoding, f"{path} holds tokens: name the encoding that made them, such as gpt2")
     compressed = {compression_of(file) for file in ([] if path.startswith(HUB) else find_files(path))}
     for library, needed in {"datasets": documents, "zstandard": "zst" in compressed}.items():

@@ -121,7 +121,7 @@ def _comments(file: Path, package: str) -> dict[str, str]:
     for line in text.splitlines():
         if match := _SETTING.fullmatch(line):
             indent = len(match[1])
-            outer = [*(one for one in outer if one[0] < indent), (indent, match[2])]
+            outer = [*(above for above in outer if above[0] < indent), (indent, match[2])]
             if match[3]:
                 comments[".".join(name for _, name in outer)] = match[3]
     return comments

@@ -43,8 +43,8 @@ def tokenised_documents(
     def documents() -> Iterator[str]:
         nonlocal count, left_out
         for part in content:
-            of_file = isinstance(part, Path)
-            for text in document_texts(path, part, kind, column) if of_file else _column(path, part, column):
+            is_file = isinstance(part, Path)
+            for text in document_texts(path, part, kind, column) if is_file else _column(path, part, column):
                 count += 1
                 if text:
                     yield text
@@ -69,8 +69,8 @@ def _column(path: str, dataset: Any, column: str) -> Iterator[str | None]:
     if column not in dataset.column_names:
         raise no_column(path, column, dataset.column_names)
     feature = dataset.features[column]
-    if (found := getattr(feature, "dtype", type(feature).__name__)) not in ("string", "large_string", "null"):
-        raise no_text(column, found, path)
+    if (dtype := getattr(feature, "dtype", type(feature).__name__)) not in ("string", "large_string", "null"):
+        raise no_text(column, dtype, path)
     for batch in dataset.select_columns([column]).with_format(None).iter(_ROWS):
         yield from batch[column]
 

@@ -108,12 +108,12 @@ def _packed(file: Path) -> str:
     """Return what is to be done with a file that is compressed and isn't called so, or is an archive; "" for others."""
     with file.open("rb") as opened:
         start = opened.read(8)
-    found = next((ending for magic, ending in _MAGIC.items() if start.startswith(magic)), "")
-    if not found:
+    kind = next((ending for magic, ending in _MAGIC.items() if start.startswith(magic)), "")
+    if not kind:
         return ""
-    if found == "zip" or compression_of(file) or file.name.endswith((f".tar.{found}", ".tgz")):
+    if kind == "zip" or compression_of(file) or file.name.endswith((f".tar.{kind}", ".tgz")):
         return f"{file} is an archive: unpack it first"
-    return f"{file} is compressed ({found}): unpack it first, or give it a name such as {file.stem}.txt.{found}"
+    return f"{file} is compressed ({kind}): unpack it first, or give it a name such as {file.stem}.txt.{kind}"
 
 
 def last_safe_cut(text: str, since: int) -> int:
@@ -148,8 +148,8 @@ def text_pieces(path: str, files: Sequence[Path], tokenizer: Encoding, start: in
         yield rest, False
 
     with tqdm(total=stop - start, desc="tokenising", unit_scale=True, leave=False, disable=None, delay=1) as bar:
-        of_text = pieces()
-        while batch := list(islice(of_text, 4 * available())):
+        left = pieces()
+        while batch := list(islice(left, 4 * available())):
             yield _encoded(tokenizer, *zip(*batch, strict=True))
             bar.update(sum(len(text) for text, _ in batch))
 
@@ -157,9 +157,9 @@ def text_pieces(path: str, files: Sequence[Path], tokenizer: Encoding, start: in
 def _encoded(tokenizer: Encoding, texts: Sequence[str], document_ends: Sequence[bool]) -> Encoded:
     """Return the tokens of texts that follow each other, with the end-of-text token after those that end a document."""
     ending, tokens = end_token(tokenizer), []
-    for of_text, is_end in zip(encode_batch(tokenizer, texts), document_ends, strict=True):
-        tokens.append(np.concatenate([of_text, ending]) if is_end else of_text)
-    ends = np.cumsum([len(of_text) for of_text in tokens])
+    for text_tokens, is_end in zip(encode_batch(tokenizer, texts), document_ends, strict=True):
+        tokens.append(np.concatenate([text_tokens, ending]) if is_end else text_tokens)
+    ends = np.cumsum([len(text_tokens) for text_tokens in tokens])
     return Encoded(np.concatenate(tokens), ends[np.array(document_ends)])
 
 
@@ -214,8 +214,8 @@ def token_documents(path: str, files: Sequence[Path], tokenizer: Encoding, dtype
             tokens = ids[first : first + _PIECE]
             if (beyond := tokens >= tokenizer.n_vocab).any():
                 number = int(beyond.argmax())
-                known = f"{tokenizer.name} has {tokenizer.n_vocab:,}: are data.encoding and data.dtype right?"
-                problem = f"{file} has the token {tokens[number]:,} at position {first + number:,}; {known}"
+                size = f"{tokenizer.name} has {tokenizer.n_vocab:,}: are data.encoding and data.dtype right?"
+                problem = f"{file} has the token {tokens[number]:,} at position {first + number:,}; {size}"
                 raise SettingError("path", path, problem)
             is_end = tokens == ending
             highest = max(highest, int(tokens[~is_end].max(initial=0)))
@@ -240,16 +240,16 @@ def _token_ids(path: str, file: Path, dtype: str | None) -> Array:
         header = np.fromfile(file, kind, length)
     except OSError as error:
         raise SettingError("path", path, f"{file} can't be read: {error.strerror}") from error
-    start, of_header = 0, _OF_MAGIC.get(int(header[0])) if len(header) == length else None
-    if of_header is not None and dtype in (None, of_header):
-        start, dtype = header.nbytes, of_header
+    start, header_dtype = 0, _OF_MAGIC.get(int(header[0])) if len(header) == length else None
+    if header_dtype is not None and dtype in (None, header_dtype):
+        start, dtype = header.nbytes, header_dtype
     if dtype is None:
         problem = f"must be uint16 or uint32, as {file} doesn't say which it holds; nanoGPT writes uint16"
         raise SettingError("dtype", None, problem)
     ids: np.dtype[Any] = np.dtype(dtype).newbyteorder("<")
     if (size - start) % ids.itemsize or (start and (size - start) // ids.itemsize != header[2]):
         raise SettingError("path", path, f"{file} is not complete, or holds something else than {dtype}")
-    found = np.memmap(file, ids, "r", start) if size > start else np.array([], ids)
-    if ids.itemsize == 2 and len(found) >= _FEW and not found[1:_PIECE:2].any():
+    tokens = np.memmap(file, ids, "r", start) if size > start else np.array([], ids)
+    if ids.itemsize == 2 and len(tokens) >= _FEW and not tokens[1:_PIECE:2].any():
         raise SettingError("dtype", dtype, f"every other token of {file} would be 0, so it seems to hold uint32")
-    return found
+    return tokens

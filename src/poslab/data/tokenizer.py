@@ -179,11 +179,11 @@ class Vocabulary:
             return tokens
         tokens = tokens.to(torch.int32)
         ids = torch.searchsorted(self.observed, tokens.contiguous(), out_int32=True)
-        known = self.observed[ids.clamp(max=self.size - 1)] == tokens
-        if not known.all():
-            unknown = self.encoding.decode_bytes(tokens[~known][:10].tolist()).decode("utf-8", errors="replace")
-            of_text = f"{self.size:,} {self.unit}s of the text it was trained on"
-            problem = f"the model knows only the {of_text}, not {unknown!r}"
+        is_known = self.observed[ids.clamp(max=self.size - 1)] == tokens
+        if not is_known.all():
+            unknown = self.encoding.decode_bytes(tokens[~is_known][:10].tolist()).decode("utf-8", errors="replace")
+            trained_on = f"{self.size:,} {self.unit}s of the text it was trained on"
+            problem = f"the model knows only the {trained_on}, not {unknown!r}"
             raise SettingError(option, value, problem)
         return ids
 

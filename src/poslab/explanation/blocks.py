@@ -111,12 +111,12 @@ class Block:
         return any(panel.data for panel in panels) or any(isinstance(figure, Chips) for _, figure in self.figures)
 
 
-def _says(parts: Sequence[Part], name: str) -> list[tuple[Part, str]]:
-    return [(part, part.sentences.others[name]) for part in parts if name in part.sentences.others]
+def _says(models: Sequence[Part], name: str) -> list[tuple[Part, str]]:
+    return [(model, model.sentences.others[name]) for model in models if name in model.sentences.others]
 
 
-def ablations(parts: Sequence[Part]) -> list[Block]:
-    by_label = {part.label: part.findings.ablations for part in parts if part.findings.ablations}
+def ablations(models: Sequence[Part]) -> list[Block]:
+    by_label = {model.label: model.findings.ablations for model in models if model.findings.ablations}
     if not by_label:
         return []
     blocks = []
@@ -125,50 +125,50 @@ def ablations(parts: Sequence[Part]) -> list[Block]:
         on_one_scale = _OF_TEXT if name in _OF_TEXT else _ABLATIONS
         limits = charts.limits_of([by_name[other] for by_name in by_label.values() for other in on_one_scale])
         chart = charts.ablation_chart(title, "", x_label, ablations, limits)
-        blocks.append(Block(title, caption, _says(parts, name), [(None, chart)]))
+        blocks.append(Block(title, caption, _says(models, name), [(None, chart)]))
     return blocks
 
 
-def by_distance(parts: Sequence[Part]) -> list[Block]:
-    measured = [(part, part.findings.measured) for part in parts if part.findings.measured is not None]
+def by_distance(models: Sequence[Part]) -> list[Block]:
+    measured = [(model, model.findings.measured) for model in models if model.findings.measured is not None]
     if not measured:
         return []
     limits = charts.limits_of_weights([attention for _, attention in measured])
     says: list[tuple[Part, str]] = []
     figures: list[tuple[Part | None, Chart | Heat | Chips]] = []
-    for part, attention in measured:
+    for model, attention in measured:
         sink = (
             f"{float(attention.first.mean()):.0%} of all attention lies on the first token of the text, and "
             f"{float(attention.by_distance[..., 0].mean()):.0%} on the query itself."
         )
-        says.append((part, f"{part.sentences.others['reach']} {sink}"))
-        chart = charts.attention_chart(_REACH[0], attention, part.colour, limits)
-        figures.append((part if len(parts) > 1 else None, chart))
+        says.append((model, f"{model.sentences.others['reach']} {sink}"))
+        chart = charts.attention_chart(_REACH[0], attention, model.colour, limits)
+        figures.append((model if len(models) > 1 else None, chart))
     return [Block(*_REACH, says, figures)]
 
 
-def probes(parts: Sequence[Part]) -> list[Block]:
-    probed = {part.label: part.findings.probes for part in parts if part.findings.probes is not None}
+def probes(models: Sequence[Part]) -> list[Block]:
+    probed = {model.label: model.findings.probes for model in models if model.findings.probes is not None}
     if not probed:
         return []
     tables: list[tuple[Part | None, Chart | Heat | Chips]] = []
-    for part in parts:
-        if part.label in probed:
-            table = charts.head_table(_HEADS[0], "", probed[part.label].heads)
-            tables.append((part if len(parts) > 1 else None, table))
+    for model in models:
+        if model.label in probed:
+            table = charts.head_table(_HEADS[0], "", probed[model.label].heads)
+            tables.append((model if len(models) > 1 else None, table))
     errors = {label: probes.errors for label, probes in probed.items()}
     middle = next(iter(probed.values())).middle
     chart = charts.position_chart(_POSITION[0], "", errors, middle)
     return [
-        Block(*_POSITION, _says(parts, "position"), [(None, chart)]),
-        Block(*_HEADS, _says(parts, "heads"), tables),
+        Block(*_POSITION, _says(models, "position"), [(None, chart)]),
+        Block(*_HEADS, _says(models, "heads"), tables),
     ]
 
 
-def exact(parts: Sequence[Part]) -> list[Block]:
+def exact(models: Sequence[Part]) -> list[Block]:
     tables: list[tuple[Part | None, Chart | Heat | Chips]] = []
-    for part in parts:
-        shares = part.findings.by_length
+    for model in models:
+        shares = model.findings.by_length
         rows = {name: by_length for name, by_length in shares.items() if name.startswith(EXACT.name)}
         if rows:
             lengths = list(next(iter(rows.values())))
@@ -176,5 +176,5 @@ def exact(parts: Sequence[Part]) -> list[Block]:
                 name.removeprefix(f"{EXACT.name}_").replace("_", " "): list(of.values()) for name, of in rows.items()
             }
             table = charts.heat(_EXACT[0], "", [("length", len(lengths))], lengths, named, 1.0, share=True)
-            tables.append((part if len(parts) > 1 else None, table))
-    return [Block(*_EXACT, _says(parts, "exact"), tables)] if tables else []
+            tables.append((model if len(models) > 1 else None, table))
+    return [Block(*_EXACT, _says(models, "exact"), tables)] if tables else []

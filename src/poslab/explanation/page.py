@@ -42,24 +42,24 @@ def write(findings: Sequence[Findings], command: str, better: str) -> str:
     )
     environment.filters["prose"] = prose
     numbers = numbers_of(each.study.label for each in findings)
-    parts = []
+    models = []
     for each in findings:
         hue = f"var(--c{numbers[each.study.label] % len(COLOURS)})"
-        parts.append(Part(each.study.label, hue, each, sentences(each), _words(each)))
+        models.append(Part(each.study.label, hue, each, sentences(each), _words(each)))
     probe_data = next((each.study.probe_data for each in findings if each.study.probe_data is not None), None)
-    maps = [_map(part) for part in parts]
+    maps = [_map(model) for model in models]
     retrieved = [_retrieved(each.retrieved, each.study.vocabulary) if each.retrieved else None for each in findings]
     return environment.get_template("page.html.j2").render(
         mark=MARK,
         style=Markup(style()),
-        parts=parts,
+        parts=models,
         maps=maps,
         retrieved=retrieved,
-        schemes=[_scheme(part) for part in parts],
-        descriptions=[_descriptions(part) for part in parts],
+        schemes=[_scheme(model) for model in models],
+        descriptions=[_descriptions(model) for model in models],
         # Lists of blocks that stand side by side.
-        measured=[row for row in (ablations(parts), by_distance(parts), [*probes(parts), *exact(parts)]) if row],
-        better=better if all(part.sentences.warning for part in parts) else "",
+        measured=[row for row in (ablations(models), by_distance(models), [*probes(models), *exact(models)]) if row],
+        better=better if all(model.sentences.warning for model in models) else "",
         probe_data=None if probe_data is None else probe_data.name,
         exact=probe_data is not None and probe_data.task is not None,
         notes=[note for each in findings for note in each.notes],

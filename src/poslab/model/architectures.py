@@ -90,13 +90,13 @@ class Architecture:
 
     def theirs(self, model: GPT) -> dict[str, tuple[str, ...]]:
         """Map poslab's name of every weight but those of the scheme to the names in transformers."""
-        found = {}
+        names_there = {}
         for name in (name for name, _ in model.named_parameters() if not name.startswith("position_tables.")):
             stem, _, suffix = name.rpartition(".")
             block, layer, rest = "blocks.{}.", *([*stem.split(".", 2)[1:]] if stem.startswith("blocks.") else ["", ""])
             stems = self.parts[block + rest if layer else stem]
-            found[name] = tuple(f"{there.format(layer)}.{suffix}" for there in stems)
-        return found
+            names_there[name] = tuple(f"{there.format(layer)}.{suffix}" for there in stems)
+        return names_there
 
     def to_transformers(self, model: GPT) -> dict[str, Tensor]:
         """Return the weights by their names there."""
@@ -104,20 +104,20 @@ class Architecture:
         own = model.state_dict()
         for here, there in self.theirs(model).items():
             whole = self.layout(here, own[here], model, False)
-            parts = whole.split(_rows(whole, model, len(there))) if len(there) > 1 else [whole]
-            weights |= dict(zip(there, parts, strict=True))
+            pieces = whole.split(_rows(whole, model, len(there))) if len(there) > 1 else [whole]
+            weights |= dict(zip(there, pieces, strict=True))
         return weights
 
     def to_poslab(self, weights: Mapping[str, Tensor], model: GPT) -> dict[str, Tensor]:
         """Return poslab's weights, positions apart, of those in a file. Raises ValueError for one that is missing."""
         kept = (self.prefix, "lm_head.", "embed_out.")
         named = {name if name.startswith(kept) else self.prefix + name: weight for name, weight in weights.items()}
-        found = {}
+        ours = {}
         for here, there in self.theirs(model).items():
             if missing := [name for name in there if name not in named]:
                 raise ValueError(f"has no {missing[0]}")
-            found[here] = self.layout(here, torch.cat([named[name] for name in there]), model, True)
-        return found
+            ours[here] = self.layout(here, torch.cat([named[name] for name in there]), model, True)
+        return ours
 
 
 def settings_of(model: GPT) -> Settings:
@@ -183,9 +183,9 @@ def tables_of(model: GPT, architecture: Architecture, weights: Mapping[str, Tens
     return kept
 
 
-def _rows(whole: Tensor, model: GPT, parts: int) -> list[int]:
+def _rows(whole: Tensor, model: GPT, pieces: int) -> list[int]:
     """Return how many rows each part of a tensor has: query, key and value, or the halves of the MLP's first map."""
-    if parts == 2:
+    if pieces == 2:
         return [len(whole) // 2] * 2
     query_rows = model.shape.attention_dim
     return [query_rows, *[(len(whole) - query_rows) // 2] * 2]

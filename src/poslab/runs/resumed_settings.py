@@ -33,9 +33,9 @@ def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> T
     if not str(composed.resume):  # which would be the folder that one is in
         raise SettingError("resume", "", "must name the folder of a run")
     folder = run_at(str(composed.resume), idle=True)
-    typed = resolved(composed)
-    own, pos_name, own_overrides = _read_settings(folder, typed, overrides)
-    merged = _merge(own, typed, overrides)
+    line = resolved(composed)
+    own, pos_name, own_overrides = _read_settings(folder, line, overrides)
+    merged = _merge(own, line, overrides)
     before, now = (flat(settings, without={Role.COMMAND}) for settings in (own, merged))
     changed = {k: v for k, v in now.items() if v != before.get(k) and role_of(k) not in MAY_CHANGE}
     if changed:
@@ -64,16 +64,16 @@ def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> T
         if role_of(error.option) in MAY_CHANGE:
             where += f"; {error.option}=... gives another"
         raise SettingError(error.option, error.value, f"{error.problem} ({where})") from error
-    on_this_machine = "data.path" not in given_settings(overrides) and not typed["allow_code"]
+    on_this_machine = "data.path" not in given_settings(overrides) and not line["allow_code"]
     return replace(parsed, overrides=own_overrides, data_on_this_machine=on_this_machine)
 
 
 def _read_settings(
-    folder: Path, typed: dict[str, Any], overrides: Sequence[str]
+    folder: Path, line: dict[str, Any], overrides: Sequence[str]
 ) -> tuple[dict[str, Any], str | None, list[str] | None]:
     """Return the run's own settings, the name of its scheme and the overrides that it was made of, if recorded.
 
-    typed: the composed settings of this command line, which decide whether the run's classes may be imported.
+    line: the composed settings of this command line, which decide whether the run's classes may be imported.
     """
     if not folder.is_dir():
         raise SettingError("resume", folder, missing(folder, "no such folder; name that of a run"))
@@ -82,8 +82,8 @@ def _read_settings(
     except ValueError as error:
         raise SettingError("resume", folder, f"no run to resume: {error}") from error
     try:
-        require_trusted(own, named=_named(typed, overrides), allow_code=typed["allow_code"])
-        if not typed["allow_code"]:
+        require_trusted(own, named=_named(line, overrides), allow_code=line["allow_code"])
+        if not line["allow_code"]:
             refuse_links(folder)
     except ValueError as error:
         raise SettingError("resume", folder, str(error)) from error
@@ -100,15 +100,15 @@ def _read_settings(
     return own, pos_name, own_overrides
 
 
-def _named(typed: dict[str, Any], overrides: Sequence[str]) -> list[Any]:
+def _named(line: dict[str, Any], overrides: Sequence[str]) -> list[Any]:
     """Return the classes that the overrides name, by an option of a group or by themselves."""
-    values = {name: _at(typed, name.replace("/", ".")) for name in given_settings(overrides)}
+    values = {name: _at(line, name.replace("/", ".")) for name in given_settings(overrides)}
     by_itself = [value for name, value in values.items() if name.endswith(TARGET)]
     return [*by_itself, *(target for target in targets(values) if target is not None)]
 
 
-def _merge(own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the run's own settings, with those that the overrides name taken from `typed`, the composed ones.
+def _merge(own: dict[str, Any], line: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the run's own settings, with those that the overrides name taken from `line`, the composed ones.
 
     Raises SettingError for an override that stands for several settings, or for the run's folder.
     """
@@ -121,15 +121,15 @@ def _merge(own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str])
         if name == "resume" or name.partition(".")[0] == "pos":
             continue
         option = name.replace("/", ".")
-        _set(merged, option, _at(typed, option))
+        _set(merged, option, _at(line, option))
         for length, value in flat(own).items():  # an option of a group doesn't change the run's length
             if length.startswith(f"{option}.") and role_of(length) is Role.LENGTH and length not in given:
                 _set(merged, length, value)
     merged["trainer"] = with_typed_limits(merged["trainer"], overrides)
     if scheme_settings := given_of(overrides):
-        merged["pos"] = with_settings(typed["pos"] if "pos" in given else own["pos"], scheme_settings)
+        merged["pos"] = with_settings(line["pos"] if "pos" in given else own["pos"], scheme_settings)
     elif "pos" in given:
-        merged["pos"] = typed["pos"]
+        merged["pos"] = line["pos"]
     if "pos" in given or scheme_settings:
         merged["pos"] = node_of(parse_scheme(merged["pos"]))
     return merged

@@ -130,14 +130,14 @@ class _Section:
         """Return the rows, ordered by metric and length, then by group, then by seed."""
         members = self._members()
         figures = {str(run.folder): self._figures(run) for run in self.runs}
-        known = list(dict.fromkeys(figure for of_run in figures.values() for figure in of_run))
+        names = list(dict.fromkeys(figure for run_figures in figures.values() for figure in run_figures))
         # By these the runs are compared; not by what has chosen the weights.
         tested = any(run.summary.test_loss is not None for run in self.runs)
         compared = {TEST_LOSS} if tested else {LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS}
         compared |= {name for run in self.runs for name in run.metrics}
-        of_validation = caveats_of_validation(self.runs)
+        validation_caveats = caveats_of_validation(self.runs)
         rows: list[dict[str, Any]] = []
-        for metric, length in sorted(known, key=lambda figure: self._place(*figure)):
+        for metric, length in sorted(names, key=lambda figure: self._place(*figure)):
             first = len(rows)
             shared = {"data": self.title, "metric": metric, "length": length} | self._unit(metric)
             for scheme, settings, seeds in members:
@@ -149,10 +149,10 @@ class _Section:
                         own = {"name": scheme, "seed": seed, "value": value, "status": status, "look": max(look, 1)}
                         folder = {"folder": _text(run.folder)} if run and status != MISSING else {}
                         rows.append({**own, **shared, **folder, **settings})
-            weak = self.caveats + (of_validation if metric in (LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS) else [])
+            weak = self.caveats + (validation_caveats if metric in (LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS) else [])
             if weak and first < len(rows):
                 rows[first]["caveat"] = _text("\n".join(weak))
-        return rows + self._references([name for name in _LOSSES if (name, None) in known])
+        return rows + self._references([name for name in _LOSSES if (name, None) in names])
 
     def _references(self, losses: Sequence[str]) -> list[dict[str, Any]]:
         """Return rows of models without training, if all runs share their losses, and of the most frequent answer.
@@ -211,8 +211,8 @@ class _Section:
             figures["steps_to_solve", None] = summary.solved_step if solved else summary.steps
         for result in self.evaluations[run.folder].lengths if run.folder in self.evaluations else ():
             figures |= {(name, result.length): getattr(result, key) for name, key in _BY_WINDOW.items()}
-        known = {key: float(value) for key, value in figures.items() if value is not None}
-        return {key: value for key, value in known.items() if math.isfinite(value)}
+        measured = {key: float(value) for key, value in figures.items() if value is not None}
+        return {key: value for key, value in measured.items() if math.isfinite(value)}
 
     def _place(self, metric: str, length: int | None) -> tuple[Any, ...]:
         """Return the sort key of a figure: the one by which such runs are compared first."""

@@ -64,9 +64,9 @@ class Task:
 
     def __post_init__(self) -> None:
         for setting in fields(self):
-            given = getattr(self, setting.name)
-            if any(isinstance(n, int) and n > MOST for n in (given if isinstance(given, list) else [given])):
-                raise SettingError(setting.name, given, f"must be at most {MOST}")
+            value = getattr(self, setting.name)
+            if any(isinstance(n, int) and n > MOST for n in (value if isinstance(value, list) else [value])):
+                raise SettingError(setting.name, value, f"must be at most {MOST}")
         require_at_least(self.shortest, min_length=self.min_length)
         require_at_least(1, batch_size=self.batch_size, validate_every=self.validate_every)
         if self.max_length < self.min_length:

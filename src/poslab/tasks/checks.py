@@ -65,10 +65,11 @@ def _check_examples(task: Task, length: int, symbols: int) -> None:
         _require(fits, task, "batch", problem)
         problem = f"{name} differ between two generators that are equal: draw from `generator` alone"
         _require(other is not None and torch.equal(ids, other), task, "batch", problem)
-        given = [int(n) for n in ids.unique() if name != "targets" or n != IGNORED] or [0]
+        ids_there = [int(n) for n in ids.unique() if name != "targets" or n != IGNORED] or [0]
         end = reach if name == "positions" else symbols
-        problem = f"{name} have {min(given) if min(given) < 0 else max(given)} {at}, but must be from 0 to {end - 1}"
-        _require(0 <= min(given) <= max(given) < end, task, "batch", problem)
+        low, high = min(ids_there), max(ids_there)
+        problem = f"{name} have {low if low < 0 else high} {at}, but must be from 0 to {end - 1}"
+        _require(0 <= low <= high < end, task, "batch", problem)
     asks = bool((examples.targets != IGNORED).any(1).all())
     _require(asks, task, "batch", f"asks nothing in an example {at}: all of its targets are {IGNORED}")
     problem = f"must be at least {shape[1]}, the number of tokens {at}, not {reach}"

@@ -207,8 +207,8 @@ def _with_signs(text: str, everywhere: bool = False) -> str:
     single spaces."""
 
     def sign(run: re.Match[str]) -> str:
-        one, count = _SIGNS[run[1]], len(run[0])
-        return one * count if count < 4 else f"{one}×{count}"
+        sign, count = _SIGNS[run[1]], len(run[0])
+        return sign * count if count < 4 else f"{sign}×{count}"
 
     blanks = r"[ \n\t]{2,}|[\n\t]|[ \n\t]+$" if everywhere else r"[ \n\t]+$"
     return re.sub(blanks, lambda blank: re.sub(r"(\s)\1*", sign, blank[0]), text)

@@ -85,8 +85,8 @@ class _HeadLoss(torch.autograd.Function):
         grad_hidden, grad_weight = torch.empty_like(rows), None
         # So that sums over N rows of hidden states up to 32 stay within float16.
         shrink = 2.0 ** min(0, 11 - len(rows).bit_length()) if dtype == torch.float16 else 1.0
-        parts = (x.split(at_once) for x in (rows, grad_hidden, targets.unsqueeze(1).where(counts, 0), counts))
-        for row_block, grad_block, target_block, count_block in zip(*parts, strict=True):
+        blocks = (x.split(at_once) for x in (rows, grad_hidden, targets.unsqueeze(1).where(counts, 0), counts))
+        for row_block, grad_block, target_block, count_block in zip(*blocks, strict=True):
             logits = _logits(row_block, head)  # (n, V), soon their gradients
             if on_cpu:
                 losses = _to_gradients(logits, row_block, head, target_block, total)

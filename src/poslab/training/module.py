@@ -30,8 +30,8 @@ class LanguageModel(LightningModule):
         model.position.seed = config.settings.seed
         self.config = config
         self.data = data
-        self._of_model = {"model_fingerprint": model_fingerprint(config.plain["model"])}
-        self.fingerprints = fingerprints(config.pos) | self._of_model
+        self._model_source = {"model_fingerprint": model_fingerprint(config.plain["model"])}
+        self.fingerprints = fingerprints(config.pos) | self._model_source
         self.state = RunState()
         self.figures: dict[str, float] = {}  # of the last validation, beside its loss
         self._sums = torch.zeros(data.number_of_sums, dtype=torch.float64)  # of the validation under way
@@ -119,7 +119,7 @@ class LanguageModel(LightningModule):
         checkpoint["state"] = self.state.plain()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.fingerprints = continued(checkpoint["poslab"], self.config.pos) | self._of_model
+        self.fingerprints = continued(checkpoint["poslab"], self.config.pos) | self._model_source
         self.state = RunState.from_checkpoint(checkpoint)
 
 

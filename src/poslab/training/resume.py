@@ -209,9 +209,9 @@ def _check_not_edited(folder: RunFolder, config: TrainConfig, own: dict[str, Any
 def _code_notes(folder: RunFolder, config: TrainConfig, about: dict[str, Any], step: int) -> list[str]:
     """Note a change of poslab's code. Raises SettingError where the source of the scheme, or of a part from outside
     poslab, has changed."""
-    scheme, parts = config.pos, " or ".join(foreign_parts(config.parts))
+    scheme, foreign = config.pos, " or ".join(foreign_parts(config.parts))
     others_edited = about["config"].get("parts_fingerprint") != parts_fingerprint(config.parts)
-    if edited_part := edited(about, scheme, config.parts["model"]) or (parts if others_edited else ""):
+    if edited_part := edited(about, scheme, config.parts["model"]) or (foreign if others_edited else ""):
         problem = f"the code of {edited_part} has changed since step {step}; a new run trains the new code"
         raise SettingError("resume", folder, f"{problem}, the old code resumes this one")
     if changed_fingerprints(about, scheme):

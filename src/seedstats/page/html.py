@@ -102,10 +102,10 @@ def _table(table: Table, level: int) -> Markup:
         _cell(cell, "th", n in table.words, scope="col", aria_sort=order if n == column else "")
         for n, cell in enumerate(table.columns)
     )
-    parts = [*spans, _element("thead", *heads, _element("tr", *columns)), _element("tbody", *_rows(table, table.rows))]
-    parts += [_element("tfoot", *_rows(table, table.foot))] if table.foot else []
+    rows = [*spans, _element("thead", *heads, _element("tr", *columns)), _element("tbody", *_rows(table, table.rows))]
+    rows += [_element("tfoot", *_rows(table, table.foot))] if table.foot else []
     kind = f"{table.kind} sortable".strip() if table.sortable else table.kind
-    content = Markup("\n") + _element("div", _element("table", *parts, id=table.anchor, class_=kind), class_="table")
+    content = Markup("\n") + _element("div", _element("table", *rows, id=table.anchor, class_=kind), class_="table")
     if table.note:
         content += Markup("\n") + _element("p", table.note, f" {table.hint}" if table.hint else "")
     return _titled(title, content, table.folded)
@@ -145,7 +145,7 @@ def _panels(figure: Figure) -> Markup:
     can be read."""
     drawn = zip(figure.panels, figure.svgs, strict=True)
     rows = []
-    for width, of_width in groupby(drawn, key=lambda panel: panel[0].get_figwidth()):
-        elements = [inline(text, figure.title) for _, text in of_width]
+    for width, same_width in groupby(drawn, key=lambda panel: panel[0].get_figwidth()):
+        elements = [inline(text, figure.title) for _, text in same_width]
         rows.append(_element("div", *elements, class_="panels", style=f"--least: {_LEGIBLE * width:.0f}px"))
     return _element("div", *rows)

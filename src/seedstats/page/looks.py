@@ -79,11 +79,11 @@ def looks_of(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     if len(set(names.values())) == 1:
         names = {label: label for label in ordered}
     numbers = numbers_of(names.values())
-    found, shown = {}, dict.fromkeys(numbers, 0)
+    line_looks, shown = {}, dict.fromkeys(numbers, 0)
     for label, name in names.items():
-        found[label] = _look(numbers[name], shown[name])
+        line_looks[label] = _look(numbers[name], shown[name])
         shown[name] += 1
-    return found
+    return line_looks
 
 
 def name_of(label: str) -> str:
@@ -93,19 +93,19 @@ def name_of(label: str) -> str:
 
 def numbers_of(names: Iterable[str]) -> dict[str, int]:
     """Return a number for each name: that of its colour or, where that is taken, of a free one, or beyond them all."""
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     left = []
     for name in sorted(set(names)):
         wanted = zlib.crc32(f"{_SALT} {name}".encode(errors="replace")) % len(COLOURS)
-        if wanted in found.values():
+        if wanted in numbers.values():
             left.append((name, wanted))
         else:
-            found[name] = wanted
+            numbers[name] = wanted
     for name, wanted in left:
         free = [(wanted + step) % len(COLOURS) for step in range(len(COLOURS))]
-        taken = set(found.values())
-        found[name] = next(n for n in chain(free, count(len(COLOURS))) if n not in taken)
-    return found
+        taken = set(numbers.values())
+        numbers[name] = next(n for n in chain(free, count(len(COLOURS))) if n not in taken)
+    return numbers
 
 
 def _look(number: int, variant: int = 0) -> dict[str, Any]:

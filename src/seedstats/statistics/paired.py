@@ -134,16 +134,16 @@ def usual_sd(groups: Sequence[Figures], planned: int = 0) -> float:
     seeds = sorted({seed for group in groups for seed in group})
     figures = np.array([[group.get(seed, math.nan) for seed in seeds] for group in groups], dtype=float)
     figures[~np.isfinite(figures)] = math.nan
-    most, known, total = 0, list[float](), math.comb(max(planned, len(groups)), 2)
+    most, spreads, total = 0, list[float](), math.comb(max(planned, len(groups)), 2)
     for place in range(1, len(groups)):
         differences = figures[:place] - figures[place]
         counts = np.isfinite(differences).sum(axis=1)
         enough = counts >= FEWEST_SEEDS
-        known += np.nanstd(differences[enough], axis=1, ddof=1).tolist()
+        spreads += np.nanstd(differences[enough], axis=1, ddof=1).tolist()
         most = max(most, int(counts.max()))
-    if not known or total < 3:
+    if not spreads or total < 3:
         return 0.0
-    return float(np.quantile(known + [max(known)] * (total - len(known)), min(0.5, 2 / most)))
+    return float(np.quantile(spreads + [max(spreads)] * (total - len(spreads)), min(0.5, 2 / most)))
 
 
 def _common(group: Figures, baseline: Figures) -> NDArray[np.float64]:

@@ -45,8 +45,8 @@ def label_test(first: Sequence[float], second: Sequence[float], alternative: Alt
         return _drawn((np.asarray(first), np.asarray(second)), "independent", alternative)
     n, mean = len(first), values.mean()
     first_half, second_half = _halves(values - mean)
-    parts = [(first_half[k], second_half[n - k]) for k in range(len(first_half)) if 0 <= n - k < len(second_half)]
-    return _p_value(parts, float(sum(first) - n * mean), alternative)
+    halves = [(first_half[k], second_half[n - k]) for k in range(len(first_half)) if 0 <= n - k < len(second_half)]
+    return _p_value(halves, float(sum(first) - n * mean), alternative)
 
 
 def share_test(first: Sequence[float], second: Sequence[float]) -> float:
@@ -86,18 +86,18 @@ def _subset_sums(values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
 
 
 def _p_value(
-    parts: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]], observed: float, alternative: Alternative
+    halves: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]], observed: float, alternative: Alternative
 ) -> float:
     """Return the share of sums a + b, of all pairs in the parts, that are as far from 0 as the observed one.
 
     The second array of each part is sorted. Sums that differ by rounding are equal.
     """
-    ways = sum(len(a) * len(b) for a, b in parts)
-    largest = max((float(np.abs(of).max()) for part in parts for of in part if len(of)), default=0.0)
+    ways = sum(len(a) * len(b) for a, b in halves)
+    largest = max((float(np.abs(of).max()) for part in halves for of in part if len(of)), default=0.0)
     limit = (abs(observed) if alternative == "two-sided" else observed) - 1e-10 * max(largest, abs(observed))
-    counted = sum(int((len(b) - np.searchsorted(b, limit - a)).sum()) for a, b in parts)
+    counted = sum(int((len(b) - np.searchsorted(b, limit - a)).sum()) for a, b in halves)
     if alternative == "two-sided":
-        counted += sum(int(np.searchsorted(b, -limit - a, side="right").sum()) for a, b in parts)
+        counted += sum(int(np.searchsorted(b, -limit - a, side="right").sum()) for a, b in halves)
     return min(1.0, counted / ways)
 
 

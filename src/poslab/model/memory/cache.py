@@ -40,7 +40,7 @@ class SegmentCache(KeyValueCache):
         self._segment, self._memory_length, self._retrieval = segment, memory_length, retrieval
         self._lookup: CachedLookup | None = None
 
-    def parts(self, count: int) -> list[int]:
+    def piece_lengths(self, count: int) -> list[int]:
         """Return how many of the next `count` tokens to read at a time, so that no segment begins in between."""
         edges = [0, *range(-self.length % self._segment, count, self._segment), count]
         return [later - edge for edge, later in pairwise(edges) if later > edge] or [count]

@@ -176,7 +176,7 @@ class MemoryGPT(GPT):
             return super().hidden_after(tokens, cache, positions, documents)
         if documents is not None and self.retrieval is not None:
             raise SettingError("documents", "[...]", "can't be given with a cache to a model that retrieves")
-        lengths, hidden_states = cache.parts(tokens.shape[1]), []
+        lengths, hidden_states = cache.piece_lengths(tokens.shape[1]), []
         position_ids = [None] * len(lengths) if positions is None else positions.split(lengths, -1)
         numbers = [None] * len(lengths) if documents is None else documents.split(lengths, 1)
         for piece, at, own in zip(tokens.split(lengths, 1), position_ids, numbers, strict=True):

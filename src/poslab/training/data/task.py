@@ -90,8 +90,8 @@ class TaskDataModule(DataModule):
             answers = predictions(model, self.example).where(target_mask, IGNORED)
         words = self.task.words
         rows = {"reads": words(tokens[0]), "right": words(targets[0]), "says": words(answers[0])}
-        right, given = (" ".join(words(answered[target_mask])) for answered in (targets, answers))
-        line = f"{given} ({'right' if given == right else right}) to {' '.join(rows['reads'])}"
+        right, said = (" ".join(words(answered[target_mask])) for answered in (targets, answers))
+        line = f"{said} ({'right' if said == right else right}) to {' '.join(rows['reads'])}"
         return line, textwrap.indent(in_columns(rows), "    ")
 
     def test(self, folder: Path) -> dict[str, Any]:

@@ -98,10 +98,10 @@ class TextDataModule(DataModule):
 
     @property
     def description(self) -> str:
-        *parts, last = (f"{tokens:,} {part}" for part, tokens in self.tokens.items())
+        *counts, last = (f"{tokens:,} {part}" for part, tokens in self.tokens.items())
         documents = self.corpus.documents
         of = f"{documents:,} document{'s' * (documents != 1)}, " if documents is not None else ""
-        return f"{self.name}, {of}{', '.join(parts)} and {last} {self.corpus.vocabulary.unit}s"
+        return f"{self.name}, {of}{', '.join(counts)} and {last} {self.corpus.vocabulary.unit}s"
 
     @property
     def facts(self) -> dict[str, Any]:
