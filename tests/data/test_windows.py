@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from poslab.data import SlidingWindowDataset
-from poslab.data.windows import ContiguousRows, CoveringWindows, ResumableSampler, Shuffled, Steps
+from poslab.data.windows import ContiguousRows, CoveringWindows, SeekableSampler, Shuffled, Steps
 from poslab.errors import SettingError
 from poslab.metric import IGNORED
 
@@ -123,7 +123,7 @@ def test_a_billion_windows_cost_nothing() -> None:
     [Shuffled(100_000, seed=5), ContiguousRows(100_003, 4), Steps(100_000)],
     ids=lambda sampler: type(sampler).__name__,
 )
-def test_resumes_anywhere(sampler: ResumableSampler) -> None:
+def test_resumes_anywhere(sampler: SeekableSampler) -> None:
     epochs = [list(sampler) for _ in range(4)]
     assert {len(epoch) for epoch in epochs} == {len(sampler)} == {100_000}
     for epoch, start in ((2, 30), (0, 99_999), (3, 0)):

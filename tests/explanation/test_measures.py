@@ -150,7 +150,7 @@ def test_strips_and_tables() -> None:
 
 def test_a_table_of_many_heads_has_a_row_for_each_layer() -> None:
     shares = {"previous_token": torch.tensor([[0.1, 0.6], [0.2, 0.3]]).repeat(1, 13)}
-    table = charts.of_heads("", "", shares)
+    table = charts.head_table("", "", shares)
     assert [name for name, _ in table.rows] == ["layer 0, highest", "layer 1, highest"]
     assert [cells[0][0] for _, cells in table.rows] == ["60%", "30%"]
 
@@ -159,14 +159,14 @@ def test_a_table_of_many_heads_has_a_row_for_each_layer() -> None:
 def test_many_curves_have_a_panel_each(lines: int, panels: int) -> None:
     values = torch.randn(lines, 40)
     curves = Curves("Bias", "distance", "bias", [*range(40)], {f"head {n}": line for n, line in enumerate(values)})
-    chart = charts.of_picture(curves, "#0072b2")
+    chart = charts.picture_chart(curves, "#0072b2")
     assert len(chart.panels) == panels
     named = [name for panel in chart.panels for name, _ in panel.data["lines"]]
     assert [panel.title for panel in chart.panels if panel.title] == ([*curves.lines] if panels > 1 else [])
     assert named == ([*curves.lines] if lines == 3 else [""] * panels)
     assert not needs_rows([curves])
     assert needs_rows([curves] * 25)
-    assert len(charts.of_picture(curves, "#0072b2", as_rows=True).panels) == 1
+    assert len(charts.picture_chart(curves, "#0072b2", as_rows=True).panels) == 1
 
 
 @pytest.mark.parametrize(("layers", "heads", "panels"), [(2, 3, 6), (3, 12, 3)])
@@ -175,7 +175,7 @@ def test_attention_by_distance_has_its_value_at_each_distance(layers: int, heads
     by_distance = torch.rand(layers, heads, 40)
     even, reach = torch.full((40,), 0.025), torch.full((layers, heads), 7)
     measured = measures.AttentionMeasures(by_distance, by_distance / 2, even, reach, 30, torch.zeros(layers, heads))
-    chart = charts.of_attention("Attention", measured, "#0072b2", charts.limits_of_weights([measured]))
+    chart = charts.attention_chart("Attention", measured, "#0072b2", charts.limits_of_weights([measured]))
     assert len(chart.panels) == panels
     last = chart.panels[-1]
     name, values = last.data["lines"][0 if panels == layers * heads else heads - 1]

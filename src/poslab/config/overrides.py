@@ -98,13 +98,8 @@ def scheme_name(hydra_config: Any) -> str | None:
 
 
 # Groups that take a class of the user's, and its node.
-_CLASS_OPTIONS = {group: group.replace("/", ".") for group in ("optim", "schedule", "model/norm", "model/mlp")}
-_CLASS_OPTIONS |= {
-    "callbacks": "callbacks.mine",
-    "logger": "logger.mine",
-    "pos": "pos=own pos",
-    "data": "data=task data",
-}
+_CLASSES = {group: group.replace("/", ".") for group in ("optim", "schedule", "model/norm", "model/mlp")}
+_CLASSES |= {"callbacks": "callbacks.mine", "logger": "logger.mine", "pos": "pos=own pos", "data": "data=task data"}
 # Of packages that are an extra of poslab.
 _PLUGINS = {"hydra/launcher": ("joblib", "submitit_local", "submitit_slurm"), "hydra/sweeper": ("optuna",)}
 
@@ -149,8 +144,8 @@ def _no_option(error: MissingConfigException, missing: str) -> str:
         return f'{group}={name}: needs a package that is not installed: python -m pip install "poslab[sweep]"'
     if group == "data" and (path_problem := _path_problem(name)):
         return f"{group}={name}: {path_problem}"
-    if "." in name and group in _CLASS_OPTIONS:
-        return f"{group}={name}: no option; a class is given as {_CLASS_OPTIONS[group]}.{TARGET}={name}"
+    if "." in name and group in _CLASSES:
+        return f"{group}={name}: no option; a class is given as {_CLASSES[group]}.{TARGET}={name}"
     if name in ("all", "*"):
         all_of_them = "-m experiment=field trains each" if group == "pos" else f"-m {group}=NAME,NAME runs each"
         return f"{group}={name}: unknown; {all_of_them}"

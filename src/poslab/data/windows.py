@@ -100,7 +100,7 @@ _SHIFT = np.uint64(33)
 Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 
 
-class ResumableSampler(Sampler[int]):
+class SeekableSampler(Sampler[int]):
     """`count` indices an epoch, in an order known of every epoch, shared by `world_size` processes: each takes every
     n-th, and all as many. The first `start` of the current epoch are left out, if a run has seen them."""
 
@@ -138,7 +138,7 @@ class ResumableSampler(Sampler[int]):
         self.epoch, self.start = epoch, start if start < len(self) else 0
 
 
-class Shuffled(ResumableSampler):
+class Shuffled(SeekableSampler):
     """Random order of all indices below `count` that is a function of the seed, the epoch and the count alone.
 
     A Feistel network is a permutation of all numbers of 2h bits, whatever its rounds compute (Luby and Rackoff 1988):
@@ -168,7 +168,7 @@ class Shuffled(ResumableSampler):
         return left << self._half | right
 
 
-class ContiguousRows(ResumableSampler):
+class ContiguousRows(SeekableSampler):
     """Windows of a text in stretches of equal length, `rows` for each process: batch by batch, the next one of each
     stretch. As many as are left over at the end, fewer than there are rows, never come. Every epoch is the same."""
 
@@ -185,7 +185,7 @@ class ContiguousRows(ResumableSampler):
         return positions % self.rows * (self.count // self.rows) + positions // self.rows
 
 
-class Steps(ResumableSampler):
+class Steps(SeekableSampler):
     """Numbers of all steps, `count` in an epoch of each process."""
 
     def __init__(self, count: int) -> None:

@@ -91,11 +91,15 @@ class Architecture:
     def theirs(self, model: GPT) -> dict[str, tuple[str, ...]]:
         """Map poslab's name of every weight but those of the scheme to the names in transformers."""
         names_there = {}
-        for name in (name for name, _ in model.named_parameters() if not name.startswith("position_tables.")):
+        for name, _ in model.named_parameters():
+            if name.startswith("position_tables."):
+                continue
             stem, _, suffix = name.rpartition(".")
-            block, layer, rest = "blocks.{}.", *([*stem.split(".", 2)[1:]] if stem.startswith("blocks.") else ["", ""])
-            stems = self.parts[block + rest if layer else stem]
-            names_there[name] = tuple(f"{there.format(layer)}.{suffix}" for there in stems)
+            layer = ""
+            if stem.startswith("blocks."):
+                _, layer, rest = stem.split(".", 2)
+                stem = f"blocks.{{}}.{rest}"
+            names_there[name] = tuple(f"{there.format(layer)}.{suffix}" for there in self.parts[stem])
         return names_there
 
     def to_transformers(self, model: GPT) -> dict[str, Tensor]:

@@ -72,10 +72,13 @@ def init_from(model: GPT, file_or_run: str, vocabulary: AnyVocabulary, block: Ma
     except ValueError as error:
         raise SettingError("init_from", file_or_run, str(error)) from error
     model.load_state_dict(taken, strict=False)
-    new, left = ({n: w for n, w in weights.items() if n not in taken} for weights in (own, theirs))
+    new = {name: weight for name, weight in own.items() if name not in taken}
+    left = {name: weight for name, weight in theirs.items() if name not in taken}
     tables = {"tables taken": _listed(taken), "new": _listed(new), "left behind": _listed(left)}
-    listed = "".join(f"; {what}: {names or 'none'}" for what, names in tables.items() if any(tables.values()))
-    return f"weights begin with those of {file}: embedding and blocks of a {about['pos']} model{listed}"
+    words = f"weights begin with those of {file}: embedding and blocks of a {about['pos']} model"
+    if any(tables.values()):
+        words += "".join(f"; {what}: {names or 'none'}" for what, names in tables.items())
+    return words
 
 
 def _listed(weights: dict[str, Tensor]) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from poslab.config.train import TrainConfig
 from poslab.data.tokenizer import AnyVocabulary
-from poslab.data.windows import ResumableSampler
+from poslab.data.windows import SeekableSampler
 from poslab.metric import LOSS, Metric
 from poslab.model.decoder import GPT
 
@@ -31,7 +31,7 @@ class DataModule(LightningDataModule):
     name: str
     sha256: str  # of everything that decides which tokens come
     vocabulary: AnyVocabulary
-    order: ResumableSampler  # of training
+    order: SeekableSampler  # of training
     training_length: int  # tokens, or of a task the length, of the longest text of training
     figures: ClassVar[tuple[Metric, ...]]
     number_of_sums: ClassVar[int] = 2
@@ -118,7 +118,7 @@ class DataModule(LightningDataModule):
         self.order.share(0, world_size)
         return len(self.train_dataloader()), -(-len(self.val_dataloader()) // world_size)
 
-    def shared_order(self) -> ResumableSampler:
+    def shared_order(self) -> SeekableSampler:
         """Return the order of training, of which this process takes its share."""
         if self.trainer is not None:  # else as many as it was told
             self.order.share(self.trainer.global_rank, self.trainer.world_size)
