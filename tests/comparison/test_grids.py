@@ -53,12 +53,6 @@ def test_the_page_of_a_grid_has_a_figure_over_its_setting(swept: Path) -> None:
     assert (report_of(swept) / "figures" / "over_position_learning_rate_factor.svg").exists()
 
 
-def test_versions_of_edited_code_are_no_settings_to_choose(swept: Path) -> None:
-    (run,) = swept.glob("t58.0/**/t5-seed2")
-    change_summary(run, scheme_fingerprint="edited")
-    assert not any("chosen" in table.title for table in Section("copy", compare_folders(swept))._tables)
-
-
 def test_settings_of_the_scheme_and_outside_of_it_are_factors(tmp_path: Path) -> None:
     for scale, dropout, factor, seed in itertools.product((1.0, 4.0), (0.0, 0.2), (1.0, 8.0), (1, 2)):
         loss = 4 + dropout + factor / 100 + seed + scale / 10

@@ -71,17 +71,6 @@ def test_without_a_plan_the_seeds_of_any_group_count(swept: Path) -> None:
     assert "1 of 5 planned seeds is missing (4)." in said_of(swept)["t5"]
 
 
-def test_a_lost_baseline_leaves_no_other_to_claim_by(swept: Path) -> None:
-    for seed in range(1, 6):
-        shutil.rmtree(swept / f"absolute-seed{seed}")
-    plan = read_plan(swept)
-    assert sentences(compare_folders(swept, plan=plan))[0].startswith(
-        "No difference between t5 and shaw is shown: "
-        "the baseline would be absolute, which has no finished run; so far -0.1"
-    )
-    assert "is better than shaw: 0.1" in sentences(compare_folders(swept, plan=plan, baseline="shaw"))[0]
-
-
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
 def test_a_run_that_diverged_is_on_the_page(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = swept / "t5-seed3"

@@ -157,10 +157,16 @@ def read_folders(config: CompareConfig) -> RunResults:
     left_out += [LeftOut(run.folder, run.divergence) for title in titled.keys() - finished for run in titled[title]]
     folder = _report_folder(config)
     require_writable("out", folder)
-    plan = [group for sweep in _sweeps(runs, config) for group in read_plan(sweep)]
-    named = {Path(os.path.expanduser(path)) for path in config.runs}
-    around = dict.fromkeys(run.folder.parent for run in runs if run.folder in named)  # of runs named one by one
-    picked_from = {above: read_plan(above) for above in around if above not in named}
+
+    # A sweep's may be the folders that are named, those of runs in them, and those with a plan.
+    named = [Path(os.path.expanduser(path)) for path in config.runs]
+    above = [run.folder.parent for run in runs if run.folder not in named]
+    planned = [file.parent for place in named for file in sorted(place.rglob(PLAN))]
+    plan = [group for sweep in dict.fromkeys([*named, *above, *planned]) for group in read_plan(sweep)]
+    # Runs that are named one by one are picked from others beside them.
+    around = dict.fromkeys(run.folder.parent for run in runs if run.folder in named)
+    picked_from = {place: read_plan(place) for place in around if place not in named}
+
     text_runs = [run for of in finished.values() for run in of if run.text_path and not run.diverged]
     read_evaluations = {run.folder: read_evaluation(run.folder, run.summary.data_sha256) for run in text_runs}
     evaluations = {folder: evaluation for folder, evaluation in read_evaluations.items() if evaluation is not None}
@@ -183,14 +189,6 @@ def _at_longest(evaluations: Sequence[Evaluation]) -> str:
         return next((result.note for result in results if result.note), "n/a")
     longest = max(length for length, _ in measured)
     return f"{fmean(loss for length, loss in measured if length == longest):.4f} at {longest:,}"
-
-
-def _sweeps(runs: Sequence[Run], config: CompareConfig) -> list[Path]:
-    """Return the folders that may be a sweep's: those named, those of runs in them, and those with a plan."""
-    named = [Path(os.path.expanduser(path)) for path in config.runs]
-    above = [run.folder.parent for run in runs if run.folder not in named]
-    planned = [file.parent for folder in named for file in sorted(folder.rglob(PLAN))]
-    return list(dict.fromkeys([*named, *above, *planned]))
 
 
 def _report_folder(config: CompareConfig) -> Path:

@@ -57,7 +57,8 @@ def checked_node(
     for name, value in settings.items():
         if name in passed or name.startswith("_") or not (takes_any or name in parameters):
             valid = [*beside, *(parameter for parameter in parameters if parameter not in {*passed, *beside})]
-            raise _unknown(option, name, value, valid)
+            elsewhere = [setting for setting in known_settings() if not setting.startswith(f"{option}.")]
+            raise UnknownSetting(name, value, valid, elsewhere, f"{option}.")
         if value == "???":
             raise SettingError(f"{option}.{name}", "", "must be given")
     _check_numbers(target, settings, option)
@@ -155,9 +156,3 @@ def own_settings(node: Any, group: str, given: Mapping[str, str], common: Collec
         parameters, takes_any = _parameters(imported(str(node[TARGET]), f"{option}.{TARGET}"))
         kept |= {*node} if takes_any else {*parameters, *node} - ({*options_of(group)} - {*parameters} - kept)
     return {name: value for name, value in node.items() if name in kept}
-
-
-def _unknown(option: str, name: str, value: Any, valid: Collection[str]) -> UnknownSetting:
-    """Return the error of a setting that a part doesn't have, which may be one of another group."""
-    elsewhere = [setting for setting in known_settings() if not setting.startswith(f"{option}.")]
-    return UnknownSetting(name, value, valid, elsewhere, f"{option}.")

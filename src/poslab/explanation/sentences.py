@@ -26,7 +26,11 @@ def sentences(findings: Findings) -> Sentences:
     measured, ablations = findings.measured, findings.ablations
     answer = []
     if ablations:
-        answer.append(_right(ablations["truncate"]))
+        # The unchanged questions are those with all tokens left.
+        unchanged = ablations["truncate"]
+        value = float(unchanged.values[-1])
+        right, loss = f"{value:.0%} of its answers are right.", f"Its loss is {value:.2f} nats per token."
+        answer.append(right if unchanged.exact else loss)
     elif not findings.study.trained:
         answer.append("Not trained: this is what it computes before its first step.")
     if measured is not None:
@@ -99,12 +103,6 @@ def _sharpest(head: Sharpest) -> str:
         return f"Head {head.head} of layer {head.layer} has {head.weight:.0%} of its attention on {where}."
     most = f"none has more than {head.weight:.0%} of its attention at one, on {where}"
     return f"No head keeps to a distance: {most}; spread evenly, it would be {head.even:.0%}."
-
-
-def _right(ablation: Ablation) -> str:
-    """Return how good the model is at the unchanged questions, which are those with all tokens left."""
-    value = float(ablation.values[-1])
-    return f"{value:.0%} of its answers are right." if ablation.exact else f"Its loss is {value:.2f} nats per token."
 
 
 def _unchanged(ablation: Ablation) -> str:

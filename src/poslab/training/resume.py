@@ -152,21 +152,17 @@ def _newest_intact(run: RunFolder) -> tuple[Path | None, dict[str, Any], list[st
             problems.append(f"{path}: {error}")
             continue
         warnings = [f"{problem}; resuming from {path.name}" for problem in problems]
-        return path, content, warnings + _lost_best(run)
+        try:
+            if run.best.exists():
+                read_checkpoint(run.best)
+        except ValueError:
+            lost = "the best weights so far are lost, unless a later validation loss is lower"
+            warnings.append(f"{run.best} is damaged: {lost}")
+        return path, content, warnings
     if problems:
         problem = "no intact checkpoint is left; without its checkpoints folder the run starts over"
         raise SettingError("resume", run, f"{'; '.join(problems)}; {problem}")
     return None, {}, []
-
-
-def _lost_best(run: RunFolder) -> list[str]:
-    """Return a warning if the best weights are damaged."""
-    try:
-        if run.best.exists():
-            read_checkpoint(run.best)
-    except ValueError:
-        return [f"{run.best} is damaged: the best weights so far are lost, unless a later validation loss is lower"]
-    return []
 
 
 def _from_checkpoint(

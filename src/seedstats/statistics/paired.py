@@ -146,15 +146,11 @@ def usual_sd(groups: Sequence[Figures], planned: int = 0) -> float:
     return float(np.quantile(spreads + [max(spreads)] * (total - len(spreads)), min(0.5, 2 / most)))
 
 
-def _common(group: Figures, baseline: Figures) -> NDArray[np.float64]:
-    """Return figures (2, n) of the seeds of which both have a finite one."""
-    seeds = sorted(seed for seed in group.keys() & baseline.keys() if math.isfinite(group[seed] - baseline[seed]))
-    return np.array([[of[seed] for seed in seeds] for of in (group, baseline)], dtype=float)
-
-
 def _paired(group: Figures, baseline: Figures, proportion: bool, planned: Collection[int], usual: float) -> Difference:
     outcomes = outcomes_of(group, baseline, planned)
-    d = replace(_test_finished(_common(group, baseline), proportion, usual), outcomes=outcomes)
+    seeds = sorted(seed for seed in group.keys() & baseline.keys() if math.isfinite(group[seed] - baseline[seed]))
+    finite = np.array([[of[seed] for seed in seeds] for of in (group, baseline)], dtype=float)  # (2, n)
+    d = replace(_test_finished(finite, proportion, usual), outcomes=outcomes)
     if not any(outcomes.diverged) or outcomes.planned < FEWEST_SEEDS:
         return d.corrected(d.p_value, 1)
     p_value = sign_flip_test(signed_ranks(outcomes.differences))
