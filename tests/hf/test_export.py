@@ -21,7 +21,8 @@ from poslab.data.tokenizer import Characters, Vocabulary, load_tokenizer
 from poslab.errors import SettingError
 from poslab.hf.export import export
 from poslab.hf.pretrained import init_from_pretrained, rotation_of
-from poslab.model.architectures import ARCHITECTURES, hf_equivalent, settings_of
+from poslab.model.architectures import ARCHITECTURES, hf_equivalent
+from poslab.model.conversion import settings_of
 from poslab.model.memory import MemoryGPT, Retrieval
 from poslab.model.mlp import SwiGLU
 from poslab.runs.checkpoint import Checkpoint, load_checkpoint

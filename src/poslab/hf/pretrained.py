@@ -11,14 +11,8 @@ from torch import Tensor
 
 from poslab.data.tokenizer import AnyVocabulary, Vocabulary
 from poslab.errors import SettingError, first_line, lacks_memory
-from poslab.model.architectures import (
-    ARCHITECTURES,
-    Architecture,
-    hf_equivalent,
-    settings_as_typed,
-    settings_of,
-    tables_of,
-)
+from poslab.model.architectures import ARCHITECTURES, hf_equivalent, tables_of
+from poslab.model.conversion import Architecture, settings_as_typed, settings_of
 from poslab.model.decoder import GPT
 from poslab.runs.saved_weights import load_weights, require_fractions
 
