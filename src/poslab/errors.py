@@ -192,7 +192,9 @@ def suggestion(name: str, choices: Iterable[str], elsewhere: Iterable[str] = (),
     near = _meant(_plain(name), names, list(elsewhere))
     near = [f"{prefix}{meant}" if meant in names and "/" not in meant else meant for meant in near]
     question, listed = f"did you mean {' or '.join(near)}?", f"valid: {', '.join(names)}"
-    return listed if not near else question if len(names) > _MANY else f"{question} {listed}"
+    if not near:
+        return listed
+    return question if len(names) > _MANY else f"{question} {listed}"
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:

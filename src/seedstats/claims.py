@@ -113,7 +113,9 @@ class Claim:
     @property
     def values(self) -> list[float]:
         """Return what was published."""
-        return self.value if isinstance(self.value, list) else [] if self.value is None else [self.value]
+        if self.value is None:
+            return []
+        return self.value if isinstance(self.value, list) else [self.value]
 
     def is_of(self, length: int | None) -> bool:
         """Return whether its value is of that length, or a mean over it and others."""

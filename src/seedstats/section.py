@@ -204,7 +204,9 @@ class Section:
 
         def p_value(group: Group) -> str:
             d = comparison.differences.get(group.label)
-            return "" if d is None else "n/a" if d.p_value is None else p_text(d.p_value)
+            if d is None:
+                return ""
+            return "n/a" if d.p_value is None else p_text(d.p_value)
 
         return {"difference": difference, "95 % interval, all at once": interval, "p (Holm)": p_value}
 

@@ -39,7 +39,9 @@ class Verdict(TestedClaim):
         if self.problem:
             return NOT_TESTED
         alpha = 1 - CONFIDENCE
-        return SHOWN if self.p < alpha else OPPOSITE if self.p_opposite < alpha else NOT_SHOWN
+        if self.p < alpha:
+            return SHOWN
+        return OPPOSITE if self.p_opposite < alpha else NOT_SHOWN
 
     @property
     def said(self) -> str:

@@ -115,7 +115,9 @@ def find_files(path: str) -> list[Path]:
         data_files = _data_files(place)
         texts = [file for file in data_files if format_of(file) == "txt"]
         others = [file for file in data_files if format_of(file) not in ("txt", "bin")]
-        matches = texts if len(texts) >= max(1, len(others)) else others if texts else data_files
+        matches = data_files
+        if texts:
+            matches = texts if len(texts) >= len(others) else others
         none = f"no .txt, .jsonl, .parquet or the like in this folder; a quoted glob takes others, '{place}/*.py'"
     else:
         matches = [Path(match) for match in glob.iglob(str(place), recursive=True)]

@@ -172,7 +172,9 @@ def with_settings(node: Mapping[str, Any], given: Mapping[str, str]) -> dict[str
         inner = changed
         for part in way:
             below = by_place(inner.get(part))
-            inner[part] = {TARGET: below} if isinstance(below, str) else below if isinstance(below, dict) else {}
+            if isinstance(below, str):
+                below = {TARGET: below}
+            inner[part] = below if isinstance(below, dict) else {}
             inner = inner[part]
         if last == TARGET:
             inner.clear()

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from poslab.errors import as_typed
 from poslab.model.block import Block
 from poslab.model.decoder import GPT
 from poslab.model.mlp import GELU, SwiGLU
@@ -148,8 +149,7 @@ def settings_as_typed(settings: Mapping[str, Any], embed_dim: int) -> list[str]:
     lines = []
     for name, value in settings.items():
         value = value / embed_dim if name == "mlp_width" else value
-        shown = str(value).lower() if isinstance(value, bool) else "null" if value is None else f"{value}"
-        lines.append(f"{others.get(name, f'model.{name}')}={shown}")
+        lines.append(f"{others.get(name, f'model.{name}')}={as_typed(value)}")
     return lines
 
 

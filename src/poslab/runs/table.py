@@ -143,8 +143,11 @@ class _Section:
             for scheme, settings, seeds in members:
                 for seed, (run, look) in seeds.items():
                     value = figures.get(str(run.folder), {}).get((metric, length)) if run else None
-                    status = DIVERGED if run and run.diverged else MISSING if value is None else FINISHED
-                    status = UNPLANNED if run is None and not look else status
+                    status = FINISHED if value is not None else MISSING
+                    if run and run.diverged:
+                        status = DIVERGED
+                    elif run is None and not look:
+                        status = UNPLANNED
                     if status == FINISHED or metric in compared:
                         own = {"name": scheme, "seed": seed, "value": value, "status": status, "look": max(look, 1)}
                         folder = {"folder": _text(run.folder)} if run and status != MISSING else {}

@@ -70,8 +70,14 @@ def parameter_groups(model: GPT, config: OptimConfig) -> list[dict[str, Any]]:
     tables, blocks = ({id(p) for p in module.parameters()} for module in (model.position_tables, model.blocks))
     groups: dict[str, list[Tensor]] = {"matrices": [], "embeddings": [], "vectors": [], "scheme": []}
     for p in model.parameters():
-        trunk_group = "vectors" if p.dim() < 2 else "matrices" if p.dim() == 2 and id(p) in blocks else "embeddings"
-        groups["scheme" if id(p) in tables else trunk_group].append(p)
+        if id(p) in tables:
+            groups["scheme"].append(p)
+        elif p.dim() < 2:
+            groups["vectors"].append(p)
+        elif p.dim() == 2 and id(p) in blocks:
+            groups["matrices"].append(p)
+        else:
+            groups["embeddings"].append(p)
     decay = {"matrices": config.weight_decay, "embeddings": config.weight_decay}
     rates = {"scheme": config.learning_rate * config.position_learning_rate_factor}
     return [

@@ -169,8 +169,10 @@ def _test_finished(figures: NDArray[np.float64], proportion: bool, usual: float)
     if abs(mean) <= rounding:
         mean = 0.0
     alike = float(np.ptp(a - b)) <= rounding  # the t test would divide by zero, or by rounding
-    sd = None if n == 1 else 0.0 if alike else float((a - b).std(ddof=1))
-    if sd is None or n < FEWEST_SEEDS:
+    if n == 1:
+        return Difference(mean, None, None, None, n)
+    sd = 0.0 if alike else float((a - b).std(ddof=1))
+    if n < FEWEST_SEEDS:
         return Difference(mean, None, sd, None, n)
     counts = counts_of(a.tolist(), b.tolist()) if proportion else None
     if counts:

@@ -81,10 +81,12 @@ class TextDataModule(DataModule):
         ends = [len(self.vocabulary.decode(opening[:count])) for count in range(len(opening) + 1)]
         text = self.vocabulary.decode(opening)
         # Of a text without lines and sentences, what follows its first space.
-        begins = next((found.end() for found in (re.search(_END, text), re.search(r"(?=\s)", text)) if found), 0)
+        match = re.search(_END, text) or re.search(r"(?=\s)", text)
+        begins = match.end() if match else 0
         begins += len(text[begins:]) - len(text[begins:].lstrip())
         line = re.split(_END, text[begins : begins + _LINE])[0]
-        line = line if len(line) < _LINE else line[: line.rfind(" ")] if " " in line else line
+        if len(line) == _LINE and " " in line:
+            line = line[: line.rfind(" ")]
         first = max(count for count, end in enumerate(ends) if end <= begins)  # with the space before a word
         last = max(count for count, end in enumerate(ends) if end <= begins + len(line))
         return opening[first:last] or opening[:1]
