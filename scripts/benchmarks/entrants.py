@@ -64,13 +64,18 @@ BLOCKS: dict[str, dict[str, Any]] = {
     "modern, compiled": MODERN | {"compile": True},
     "modern, 1 key head, compiled": MODERN | {"num_kv_heads": 1, "compile": True},
 }
+# Setups that only a GPU can have.
+ON_GPU: dict[str, dict[str, Any]] = {
+    "CUDA graphs": {"compile": "reduce-overhead"},
+    "triton, CUDA graphs": {"compile": "reduce-overhead", "attention_backend": "triton"},
+}
 
 
 def poslab_gpt(scheme: str, size: Size, setup: str = "") -> GPT:
     """Return a decoder without dropout, compiled as `model.compile` is by default. setup: its block, or its backend."""
     sizes: Any = {"embed_dim": size.embed, "num_layers": size.layers, "num_heads": size.heads}
     sizes |= {"vocab_size": size.vocabulary, "context_length": size.length, "compile": device().type == "cuda"}
-    options = {"attention_backend": setup} if setup in BACKENDS else BLOCKS[setup]
+    options = {"attention_backend": setup} if setup in BACKENDS else (BLOCKS | ON_GPU)[setup]
     return GPT(parse_scheme(scheme), dropout=0.0, **sizes | options)
 
 

@@ -24,16 +24,18 @@ def compute_on(threads: int | None) -> None:
         torch.set_num_threads(threads)
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Return a function compiled by itself, for up to 64 schemes, lengths and models that a process meets.
 
-    After torch's default of 8, counted over all that is compiled of one code, it would run uncompiled.
+    options: of torch.compile. After torch's default of 8, counted over all that is compiled of one code, it would run
+    uncompiled.
     """
     if "isolate_recompiles" not in inspect.signature(torch.compile).parameters:  # before torch 2.13
         if hasattr(torch._dynamo.config, "recompile_limit"):  # else beyond torch's default it runs uncompiled
             torch._dynamo.config.recompile_limit = 64
-        return torch.compile(function)
-    return torch.compile(function, recompile_limit=64, isolate_recompiles=True)  # type: ignore[call-overload]
+        return torch.compile(function, **options)
+    own: Any = {"recompile_limit": 64, "isolate_recompiles": True}
+    return torch.compile(function, **own, **options)
 
 
 def in_transform() -> bool:

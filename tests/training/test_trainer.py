@@ -8,7 +8,6 @@ from common import SMOKE, compose_config
 from refusals import refused
 
 from poslab.errors import UserError
-from poslab.training import machine
 from poslab.training.train import train
 from poslab.training.trainer import check_trainer
 
@@ -54,19 +53,3 @@ def test_devices_of_a_gpu_are_a_number_or_a_list(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with refused("trainer.devices", "two", "1", "-1"):
         check_trainer(compose_config("trainer.devices=two").trainer)
-
-
-@pytest.mark.parametrize(
-    ("device", "compile", "compiles"),
-    [("cpu", None, False), ("cpu", True, True), ("cuda", None, True), ("cuda", False, False)],
-)
-def test_models_are_compiled_on_cuda_unless_settings_say_otherwise(
-    device: str, compile: bool | None, compiles: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = compose_config(f"model.compile={'null' if compile is None else compile}")
-    monkeypatch.setattr(machine, "choose_device", lambda name: device)
-    monkeypatch.setattr(machine, "compiler_problem", lambda device: None)
-    assert machine.compiles(config.model, config.trainer) == compiles
-    monkeypatch.setattr(machine, "compiler_problem", lambda device: f"no compiler for {device}")
-    assert not machine.compiles(config.model, config.trainer)
-    assert len(machine.missing_compiler(config.model, config.trainer)) == compiles

@@ -13,12 +13,13 @@ from poslab.config.schemes import parse_scheme
 from poslab.errors import SettingError
 from poslab.model.decoder import GPT
 from poslab.positions import PositionScheme
+from poslab.training.compilation import ON_CUDA, WITHOUT_GRAPHS
 from poslab.training.machine import bfloat16_units
 from poslab.training.summary import PACKAGES, backend_words, git_state, training_choices
 
 # What no machine of poslab's own can test, and the command that does. An H200 has run all but this.
 WITHOUT_GPU = {
-    "68 of 150 tests for CUDA, those of the kernels in Triton among them": "python -m pytest -m gpu -n0",
+    "71 of 153 tests for CUDA, those of kernels in Triton and CUDA graphs among them": "python -m pytest -m gpu -n0",
     "attention in float32 beyond 512 tokens": "python scripts/benchmark.py groups=attention device=cuda dense=true",
     "several GPUs": "python scripts/train.py trainer.devices=2",
 }
@@ -44,6 +45,7 @@ def print_info() -> None:
         ("versions", versions),
         ("machine", machine),
         ("attention backend that auto picks, and why", _backends()),
+        ("CUDA graphs", _graphs()),
         ("data", _data()),
         ("not yet run on a GPU; to try it, in a checkout:", WITHOUT_GPU),
     ):
@@ -64,6 +66,13 @@ def _backends() -> dict[str, str]:
         name: plain if plain == dropped else f"{plain}; with dropout {dropped}"
         for name, (plain, dropped) in both.items()
     }
+
+
+def _graphs() -> dict[str, str]:
+    """Say which runs train by CUDA graphs."""
+    by_default = "no: no GPU has timed them" if ON_CUDA is True else "yes"
+    asked_for = {"by default": by_default, "model.compile=reduce-overhead": "yes, on CUDA, except below"}
+    return asked_for | {row.runs: f"no: {row.why}" for row in WITHOUT_GRAPHS}
 
 
 def _data() -> dict[str, str]:

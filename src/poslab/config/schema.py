@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 Accelerator = Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu"]
 Precision = Literal["32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64"]
+REDUCE_OVERHEAD = "reduce-overhead"  # torch's name of the mode that records CUDA graphs
+Compile = bool | Literal["reduce-overhead"]
 Batches = Annotated[int, Limits(gt=0)] | PositiveAmount | None  # a number, or a share of an epoch
 
 # ${bundled:the-verdict.txt} in a yaml: a file of data/, wherever the command is started from.
@@ -89,7 +91,7 @@ class ModelConfig(Checked):
     dropout: Share = 0.1
     init_std: PositiveAmount = 0.02
     attention_backend: str = setting("auto", role=Role.ROUNDING)
-    compile: bool | None = setting(None, role=Role.ROUNDING)  # on CUDA
+    compile: Compile | None = setting(None, role=Role.ROUNDING)  # on CUDA
     # Told by the data, so no setting to be given: the longest text of a task, and whether it is read in segments.
     longest_text: Positive | None = setting(None, given=False)
     in_segments: bool = setting(False, given=False)
@@ -155,6 +157,11 @@ class DataConfig(Checked):
     figures: ClassVar[tuple[str, ...]] = (PERPLEXITY.name,)  # of a validation, beside the loss
     test_lengths: ClassVar[tuple[int, ...]] = ()  # at which it is tested anyhow
     longest_text: ClassVar[int | None] = None  # of training, in tokens; None: a whole context
+
+    @property
+    def one_length(self) -> bool:
+        """Whether the texts of all training batches have one length."""
+        return self.documents != APART
 
     @property
     def title(self) -> str:

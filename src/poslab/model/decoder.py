@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,8 @@ class GPT(nn.Module):
     longest text of training has, None for a whole context. `tied`: the head is the token embedding. `biases=False`: no
     module of the blocks, nor the last norm, has a bias. `window`: how many keys a query sees at most, its own included.
     `block`: what `BlockForm` lists. `compile` trains through torch.compile; parameters keep their names, so that
-    checkpoints know nothing of it. Raises SettingError for sizes that don't fit.
+    checkpoints know nothing of it. With compile="reduce-overhead" CUDA graphs replay the largest batch: then a step is
+    one forward and one backward pass, and gradients don't accumulate. Raises SettingError for sizes that don't fit.
     """
 
     position: SchemeModule  # the scheme, its tables, and the positions of tokens
@@ -58,7 +59,7 @@ class GPT(nn.Module):
         biases: bool = True,
         tied: bool = True,
         window: int | None = None,
-        compile: bool = False,
+        compile: bool | Literal["reduce-overhead"] = False,
         **block: Any,
     ) -> None:
         super().__init__()
@@ -89,8 +90,12 @@ class GPT(nn.Module):
         self.position_tables = position.tables
         object.__setattr__(self, "position", position)
         self._compiled: Callable[..., Tensor] | None = None
+        self._replayed: Callable[..., Tensor] | None = None
+        self._replayed_shape = torch.Size()
         if compile:
             self._compiled = compiled(self._hidden_of_row)
+        if compile == "reduce-overhead":
+            self._replayed = compiled(self._hidden_of_row, mode=compile, dynamic=False)
         backend, dropout = self.form.attention_backend, self.form.dropout
         if backend != "auto":
             check_backend(backend, set().union(*self.attention_parts()), dropout, option="attention_backend")
@@ -141,11 +146,16 @@ class GPT(nn.Module):
         # recompile.
         regular = not position_ids.irregular and documents is None
         if self._compiled is not None and self.training and regular:
+            forward = self._compiled
+            if self._replayed is not None and self._is_largest(tokens.shape):
+                # Without it torch guesses where a step begins, whose memory the next one takes.
+                torch.compiler.cudagraph_mark_step_begin()
+                forward = self._replayed
             try:
                 with backward_compiled_at_once():
-                    return self._compiled(tokens, position_ids.positions)
+                    return forward(tokens, position_ids.positions)
             except compiler_errors() as error:
-                self._compiled = None
+                self._compiled = self._replayed = None
                 reason = compiler_reason(error)
                 warnings.warn(f"trains uncompiled, to the same result; torch says: {reason}", stacklevel=2)
         return self.through_blocks(self.embedded(tokens, position_ids), self.position.layers(position_ids), targets)
@@ -212,6 +222,13 @@ class GPT(nn.Module):
         for block, layer in zip(self.blocks, layers, strict=True):
             x = block(x, layer, target_mask if block is self.blocks[-1] else None)
         return self.final_norm(x)
+
+    def _is_largest(self, shape: torch.Size) -> bool:
+        """Return whether a batch (B, T) is of the largest shape so far. A CUDA graph serves one shape and keeps its
+        memory, and smaller batches are few: the last ones of epochs."""
+        if shape.numel() > self._replayed_shape.numel():
+            self._replayed_shape = shape
+        return shape == self._replayed_shape
 
     def _hidden_of_row(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """Return the hidden states at consecutive positions (T,)."""

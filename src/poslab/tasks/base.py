@@ -123,6 +123,11 @@ class Task:
     figures: ClassVar[tuple[str, ...]] = tuple(metric.name for metric in SHARES)  # of a validation, beside the loss
 
     @property
+    def one_length(self) -> bool:
+        """Whether the examples of all training batches have one length."""
+        return len(self.lengths) == 1
+
+    @property
     def title(self) -> str:
         """Name in summaries."""
         return self.name

@@ -10,7 +10,8 @@ schedules.py         schedules of the learning rate
 trainer.py           Lightning's Trainer with its callbacks; settings that it can't take
 resume.py            a run that resumes: its checkpoint, and checks of what must not have changed
 initial_model.py     the model that a run begins with; its weights, of another run or of a GPT-2
-machine.py           the machine: its memory, arithmetic of bfloat16 and compiler
+compilation.py       whether the model is compiled, and into CUDA graphs
+machine.py           the machine: its memory and arithmetic of bfloat16
 length.py            what may end a run, and what did
 state.py             figures that a checkpoint holds beside Lightning's own
 summary.py           summary.json of a run

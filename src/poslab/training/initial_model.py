@@ -18,16 +18,18 @@ from poslab.runs.checkpoint import vocabulary_of
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.initial import initial_files
 from poslab.runs.saved_weights import require_fractions
-from poslab.training.machine import compiles
+from poslab.training.compilation import compilation
 
 
-def make_model(config: TrainConfig, vocabulary: AnyVocabulary, new: bool) -> GPT:
+def make_model(config: TrainConfig, vocabulary: AnyVocabulary, processes: int, new: bool) -> GPT:
     """Make the model of a run and, if the run is new, give it the weights that it is to begin with.
+
+    processes: how many train.
 
     Raises SettingError, naming the largest size, where it doesn't fit into memory.
     """
     try:
-        settings = config.model.arguments | {"compile": compiles(config.model, config.trainer)}
+        settings = config.model.arguments | {"compile": compilation(config, processes)}
         model = decoder_of(config.pos, vocab_size=vocabulary.size, **settings)
     except SettingError as error:
         if error.option == "pos":

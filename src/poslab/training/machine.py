@@ -1,11 +1,11 @@
-"""Machine that trains: its threads and memory, what it has for bfloat16, and whether it compiles the model."""
+"""Machine that trains: its device and memory, and what it has for bfloat16."""
 
 import ctypes
 
 from poslab.attention.kernels.near_far import triton_problem
 from poslab.config.schema import ModelConfig, TrainerConfig
 from poslab.errors import SettingError
-from poslab.processors import compiler_problem, cpu_capabilities
+from poslab.processors import cpu_capabilities
 from poslab.runs.checkpoint import choose_device
 
 # Instructions that compute in bfloat16, by torch's names, the fastest first.
@@ -24,30 +24,14 @@ def bfloat16_units() -> str | None:
     return next((unit for name, unit in _BFLOAT16_UNITS.items() if capabilities.get(name)), None)
 
 
-def compiles(model: ModelConfig, trainer: TrainerConfig) -> bool:
-    """Return whether the model is compiled: by the settings or, where they leave it open, on CUDA; if torch can."""
-    return _wants_compiled(model, trainer) and not missing_compiler(model, trainer)
-
-
-def missing_compiler(model: ModelConfig, trainer: TrainerConfig) -> list[str]:
-    """Warn where the model is to be compiled, but torch can't do that here."""
-    problem = compiler_problem(_device(trainer)) if _wants_compiled(model, trainer) else None
-    return [f"model.compile=true: trains uncompiled, to the same result; torch says: {problem}"] if problem else []
-
-
-def _wants_compiled(model: ModelConfig, trainer: TrainerConfig) -> bool:
-    """Return what the settings say; where they leave it open, no for a CPU and for weights that processes divide."""
-    default = _device(trainer) == "cuda" and not trainer.strategy.startswith("fsdp")
-    return default if model.compile is None else model.compile
-
-
-def _device(trainer: TrainerConfig) -> str:
+def device_of(trainer: TrainerConfig) -> str:
+    """Return the kind of device that a run trains on: cuda, mps or cpu."""
     return choose_device("cpu" if trainer.accelerator == "cpu" else "auto")
 
 
 def check_attention_device(model: ModelConfig, trainer: TrainerConfig) -> None:
     """Raise SettingError for an attention backend that can't train on the device of the run."""
-    device, problem = _device(trainer), None
+    device, problem = device_of(trainer), None
     if model.attention_backend == "flex" and device != "cuda":
         problem = "trains on CUDA only, as torch has no backward pass of it elsewhere"
     if model.attention_backend == "triton":

@@ -57,7 +57,8 @@ def train(config: TrainConfig) -> Summary:
         seed_everything(config.settings.seed, workers=True, verbose=False)
         data = make_data(config)
         check_limits(config.trainer, data, processes)
-        module = LanguageModel(make_model(config, data.vocabulary, new=earlier.checkpoint is None), config, data)
+        model = make_model(config, data.vocabulary, processes, new=earlier.checkpoint is None)
+        module = LanguageModel(model, config, data)
         # Parts may refuse their settings, so they are made once before anything is written.
         module.make_optimizer()
         make_schedule(config.schedule)

@@ -38,12 +38,13 @@ from poslab.metric import LOSS
 from poslab.processes import launched, launcher_plugins
 from poslab.runs.folder import RunFolder
 from poslab.signals import StopRequest
+from poslab.training.compilation import compilation_warnings
 from poslab.training.console import ProgressBar as OwnProgressBar
 from poslab.training.console import ProgressLines, ValidationLines
 from poslab.training.data import DataModule
 from poslab.training.figures import ProbeFigures, TrainingFigures
 from poslab.training.loggers import HyperParameters, Pictures, SampleText, make_loggers
-from poslab.training.machine import bfloat16_units, missing_compiler
+from poslab.training.machine import bfloat16_units
 from poslab.training.module import IMPROVEMENTS
 from poslab.training.resume_points import BestWeights, CheckpointFiles, ResumePoints
 from poslab.training.run_ends import FiniteLoss, Limits
@@ -230,7 +231,7 @@ def run_warnings(config: TrainConfig, trainer: Trainer) -> list[str]:
     if config.optim.weight_decay and not takes(config.optimizer, "weight_decay"):
         optimizer, decay = config.optimizer[TARGET], config.optim.weight_decay
         notes.append(f"optim.weight_decay={decay:g}: {optimizer} may have no weight decay, as it has no such argument")
-    return notes + missing_compiler(config.model, config.trainer)
+    return notes + compilation_warnings(config, trainer.world_size)
 
 
 def quieten() -> None:
