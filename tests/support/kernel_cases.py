@@ -12,15 +12,18 @@ from unittest import mock
 
 import torch
 from oracles import random_terms
+from strong_models import strong_model
 from torch import Tensor
 
 from poslab import GPT
-from poslab.attention import attend
+from poslab.attention import attend, choice
+from poslab.attention.kernels import near_far
 from poslab.attention.kernels.near_far_launch import TILES, Call, Tile
 from poslab.nn import Attention, Kerple
 from poslab.positions import RelativeTerms
 from poslab.positions.t5 import T5
 from poslab.training.loss import language_model_loss
+from poslab.training.summary import training_backend
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,31 @@ def decoder_gradients(backend: str) -> list[Tensor]:
     )
     loss = language_model_loss(model, torch.randint(40, (1, 70)), torch.randint(40, (1, 70)))
     return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
+
+
+def with_the_row_on(name: str, head_dim: int) -> tuple[int, bool, float]:
+    """Train a decoder with a scheme while `auto` takes the kernels wherever it can: how many layers ran them, whether
+    that is what the table says, and the largest difference of loss and gradients from the reference's."""
+    row = next(row for row in choice.CHOICES if row.backend == "triton")
+    rows = (row._replace(device=None, bits=None, first=1), *choice.CHOICES)
+    sizes: dict[str, Any] = {"vocab_size": 40, "context_length": 20, "num_layers": 1, "num_heads": 2, "dropout": 0.0}
+    sizes |= {"embed_dim": 2 * head_dim}
+    tokens, targets = torch.randint(40, (2, 2, 20))
+
+    def gradients(backend: str) -> tuple[GPT, list[Tensor]]:
+        model = strong_model(name, **sizes, attention_backend=backend).train()
+        torch.manual_seed(0)
+        loss = language_model_loss(model, tokens, targets)
+        found = torch.autograd.grad(loss, list(model.parameters()), materialize_grads=True, allow_unused=True)
+        return model, [loss.detach(), *found]
+
+    _, expected = gradients("reference")
+    kernel = mock.Mock(wraps=near_far.near_far_attention)
+    with mock.patch.object(choice, "CHOICES", rows), mock.patch.object(near_far, "near_far_attention", kernel):
+        model, found = gradients("auto")
+        chosen = training_backend(model, torch.device("cpu")) == "triton"
+    difference = max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True))
+    return kernel.call_count, chosen == (kernel.call_count > 0), difference
 
 
 def compiled(case: Case) -> list[Tensor]:

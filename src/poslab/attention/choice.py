@@ -11,14 +11,17 @@ from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS
 from poslab.processors import in_transform
 
-# What each backend of limited use can compute, by the names of `parts_of` in reference.py.
-_ALWAYS = {"far rows", "bias that isn't linear", "later keys", "cached keys"}
+# What each backend of limited use can compute, by the names of `parts_of` in reference.py and of `large_sizes`.
+_LARGE_HEADS, _LARGE_TEXTS = "heads above 128", "texts of 2^31 numbers"
+_LARGE = {_LARGE_HEADS, _LARGE_TEXTS}
+_ALWAYS = {"far rows", "bias that isn't linear", "later keys", "cached keys"} | _LARGE
+_OF_BANDED = {"keys", "values"} | _LARGE
 _OF_TRITON = {"bias", "key_bias", "keys", "values", "window"}
 TAKES = {
     "sdpa": {"bias", "window", "first_key", "documents"} | _ALWAYS,
     "flex": {"bias", "window", "first_key", "keys", "queries", "key_bias"} | _ALWAYS,
-    "banded": {"keys", "values", "cached keys"},
-    "columns": {"bias", "key_bias", "far rows", "cached keys"},
+    "banded": _OF_BANDED | {"cached keys"},
+    "columns": {"bias", "key_bias", "far rows", "cached keys"} | _LARGE,
     "triton": _OF_TRITON | {"far rows", "many rows", "bias that isn't linear", "cached keys"},
 }
 _WITHOUT_DROPOUT = "flex", "banded", "columns", "triton"
@@ -56,7 +59,7 @@ CHOICES = (
     Row("triton", "cuda", _16, TAKES["triton"] - {"cached keys"}, None, None, "poslab's own kernel", "not timed"),
     Row("sdpa", "cuda", _ANY, _MASKED, 1, 1023, _MASK, "float32, a bias at 512: 2.56 x, flex 16.8 x"),
     Row("sdpa", "cuda", {32, 64}, _MASKED, 1024, 2048, _MASK, "the same: in float32 flex is slower"),
-    Row("banded", "cuda", _ANY, {"keys", "values"}, 257, None, _BAND, "keys at 4,096: 2.62 x, blockwise 35.9 x"),
+    Row("banded", "cuda", _ANY, _OF_BANDED, 257, None, _BAND, "keys at 4,096: 2.62 x, blockwise 35.9 x"),
     Row("flex", "cuda", _ANY, None, BLOCK, None, "compiled into one kernel", "a bias at 4,096: 4.19 x, a mask 10.9 x"),
     Row("sdpa", "cuda", _16, _MASKED, 1024, 2048, _MASK, "where flex can't: a bias at 1,024: 6.78 x"),
     Row("reference", "cuda", _ANY, None, 1, 512, "up to 512 queries", "keys at 512: 14.9 x, blockwise 9.61 x"),
@@ -64,6 +67,17 @@ CHOICES = (
     Row("blockwise", None, _ANY, None, 1, None, "", "in memory linear in the length"),
 )
 _LONGEST_PAIRWISE = BLOCK - 1  # queries of the reference with a function of pairs, which takes memory for all at once
+
+
+def large_sizes(length: int, heads: int, head_dim: int) -> set[str]:
+    """Return the names of sizes that the kernels in Triton can't take: they hold the heads of a tile in registers, and
+    count the numbers of a text in 32 bits."""
+    sizes = set()
+    if head_dim > 128:
+        sizes.add(_LARGE_HEADS)
+    if not torch.compiler.is_exporting() and length * heads * head_dim >= 2**31:  # a program has no limit of its length
+        sizes.add(_LARGE_TEXTS)
+    return sizes
 
 
 def check_backend(backend: str, parts: Set[str], dropout_p: float = 0.0, option: str = "backend") -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from poslab.attention.choice import TAKES, check_backend, choose_backend
+from poslab.attention.choice import TAKES, check_backend, choose_backend, large_sizes
 from poslab.attention.documents import Documents, checked_documents
 from poslab.attention.reference import (
     AttentionSpec,
@@ -106,7 +106,7 @@ def attend(
 
     # The backend.
     whole = offset == 0 and q.shape[-2] == k.shape[-2]
-    parts = spec.parts
+    parts = spec.parts | large_sizes(q.shape[-2], q.shape[1], q.shape[-1])
     if not causal:
         parts = parts | {"later keys"}
     if not whole:
@@ -118,7 +118,7 @@ def attend(
         backend = choose_backend(parts, q.shape[-2], dropout_p, q.device, may_flex, v.dtype).name
     else:
         check_backend(backend, parts, dropout_p)
-    if backend in ("banded", "columns", "triton") and (not whole or parts <= {"window"}):
+    if backend in ("banded", "columns", "triton") and (not whole or spec.parts <= {"window"}):
         backend = "sdpa" if spec.parts <= {"window"} else "blockwise"
     if backend == "triton":
         from poslab.attention.kernels.near_far import near_far_attention

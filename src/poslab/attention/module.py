@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from poslab.attention.choice import large_sizes
 from poslab.attention.documents import Documents, positions_of_texts
 from poslab.attention.position_ids import PositionIds
 from poslab.attention.reference import parts_of
@@ -207,6 +208,7 @@ class SchemeModule(nn.Module):
     def attention_parts(self) -> list[set[str]]:
         """Return the names of what enters attention over a whole context in each layer; see `attend`."""
         entered = []
+        sizes = large_sizes(self.shape.context_length, self.shape.num_heads, self.shape.head_dim)
         for layer, terms in enumerate(self.terms(self.shape.distances)):
             scores: set[str] = set()
             # Where there is a `key_bias`, `score_mod` is not called.
@@ -219,7 +221,7 @@ class SchemeModule(nn.Module):
             window, null = (None, None) if terms is None else (terms.window, terms.null)
             if window is not None and window >= self.shape.context_length:
                 window = None  # it hides nothing
-            entered.append(scores | parts_of(terms, window=window, null=null))
+            entered.append(scores | sizes | parts_of(terms, window=window, null=null))
         return entered
 
     @torch.no_grad()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from common import SOUND
 from kernel_cases import (
     Case,
     compiled,
@@ -16,6 +17,7 @@ from kernel_cases import (
     steep_gradients,
     stray_accesses,
     twice,
+    with_the_row_on,
     with_tiles,
 )
 from torch.nn import functional as F
@@ -160,16 +162,24 @@ def test_what_the_kernels_cannot_take_is_refused(monkeypatch: pytest.MonkeyPatch
     for case, problem in (
         (Case("queries", 8, 4), "can't compute queries"),
         (Case("bias, null", 8, 4), "can't compute null"),
+        (Case("bias", 8, 4, head_dim=130), "can't compute heads above 128"),
     ):
         with pytest.raises(SettingError, match=problem):
             results(case, "triton")
     monkeypatch.setattr(near_far, "triton_problem", lambda device: None)
-    for case, problem in (
-        (Case("bias", 8, 4, head_dim=130), "heads of up to 128"),
-        (Case("bias", 8, 4, dtype=torch.float64), "not in float64"),
-    ):
-        with pytest.raises(SettingError, match=problem):
-            results(case, "triton")
+    with pytest.raises(SettingError, match="not in float64"):
+        results(Case("bias", 8, 4, dtype=torch.float64), "triton")
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_with_its_row_on_every_scheme_trains_to_the_same(name: str, interpreted: Callable[..., Any]) -> None:
+    """By the kernels where they can compute it, and else by what the rest of the table says."""
+    _, as_the_table_says, difference = interpreted(with_the_row_on, name, 16)
+    assert as_the_table_says
+    assert difference < 1e-4
+    calls, as_the_table_says, difference = interpreted(with_the_row_on, name, 136)  # heads too large for the kernels
+    assert as_the_table_says
+    assert (calls, difference < 1e-4) == (0, True)
 
 
 def test_it_says_what_is_missing_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
