@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from common import compose_config
+from refusals import refused
 from torch import Tensor
 
 from poslab import GPT
@@ -52,6 +53,11 @@ def test_a_run_has_cuda_graphs_where_they_are_asked_for_and_its_batches_have_one
     assert compilation(config, processes) == expected
     typed = config.model.compile == "reduce-overhead"
     assert len(compilation_warnings(config, processes)) == (typed and expected is True)
+
+
+def test_another_mode_of_the_compiler_is_refused() -> None:
+    with refused("model.compile", "graphs", "true or false", "reduce-overhead", "null"):
+        compose_config("model.compile=graphs")
 
 
 def test_amd_has_no_cuda_graphs(on_cuda: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ _WORDS = {
     "finite_number": "a finite number",
     "bool": "true or false",
     "string": "text",
+    "literal": "{expected}",
     "list": "a list such as {items}",
     "tuple": "a list such as {items}",
     "dataclass": "a group of settings ({settings})",
@@ -105,7 +106,8 @@ def _setting_error(errors: list[Any], schema: type, group: str, elsewhere: Calla
     words = [_words(error, hint) for error in same]
     if not all(words):
         return SettingError(option, first["input"], first["msg"])
-    if NoneType in get_args(hint) and not any("ctx" in error for error in same):  # no limits
+    limited = any("ctx" in error and error["type"] != "literal_error" for error in same)
+    if NoneType in get_args(hint) and not limited:
         words.append("null")
     return SettingError(option, first["input"], f"must be {' or '.join(dict.fromkeys(words))}")
 
@@ -117,7 +119,7 @@ def _words(error: Any, hint: Any) -> str:
     group = _dataclass_in(hint)
     settings = ", ".join(field.name for field in dataclasses.fields(group)) if group else ""
     items = "[64,128]" if list[int] in (hint, *get_args(hint)) else "[one,two]"
-    return _WORDS.get(kind, "").format(**error.get("ctx", {}), settings=settings, items=items)
+    return _WORDS.get(kind, "").format(**error.get("ctx", {}), settings=settings, items=items).replace("'", "")
 
 
 def _names(error: Any, schema: type) -> tuple[list[str], type]:
