@@ -19,7 +19,7 @@ from poslab.training.summary import PACKAGES, backend_words, git_state, training
 
 # What no machine of poslab's own can test, and the command that does. An H200 has run all but this.
 WITHOUT_GPU = {
-    "71 of 153 tests for CUDA, those of kernels in Triton and CUDA graphs among them": "python -m pytest -m gpu -n0",
+    "75 of 157 tests for CUDA, those of kernels in Triton and CUDA graphs among them": "python -m pytest -m gpu -n0",
     "attention in float32 beyond 512 tokens": "python scripts/benchmark.py groups=attention device=cuda dense=true",
     "several GPUs": "python scripts/train.py trainer.devices=2",
 }

@@ -42,6 +42,8 @@ CASES = {
     "all tables": Case("bias, keys, values", 70, 9),
     "heads that share keys": Case("bias, keys, values per head", 80, 70, heads=4),
     "one head of keys": Case("bias", 67, 5, heads=3, shared_heads=1, head_dim=40),
+    "heads of 64": Case("bias, keys, values", 70, 9, head_dim=64),
+    "heads of 128": Case("bias, keys, values", 70, 9, head_dim=128),
     "a single token": Case("bias, keys, values", 1, 4),
     "tables beyond the text": Case("bias, keys, values", 17, 40),
     "learned slopes": Case("slopes", 140),
@@ -192,7 +194,7 @@ def test_it_says_what_is_missing_without_triton(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_on_a_gpu(name: str, dtype: torch.dtype) -> None:
-    case = replace(CASES[name], device="cuda", dtype=dtype, head_dim=64)
+    case = replace(CASES[name], device="cuda", dtype=dtype, head_dim=max(64, CASES[name].head_dim))
     found, exact = results(case, "triton"), results(replace(case, device="cpu"), "exact")
     if dtype == torch.float32:
         assert max(errors(found, exact)) < 1e-5
