@@ -5,9 +5,9 @@ python scripts/simulate.py [TABLE ...]       by default all: about an hour on on
 
 import sys
 
-from simulations import best, claims, estimates
+from simulations import best, claims, estimates, track
 
-TABLES = claims.TABLES | estimates.TABLES | best.TABLES
+TABLES = claims.TABLES | estimates.TABLES | best.TABLES | track.TABLES
 
 if __name__ == "__main__":
     names = sys.argv[1:] or list(TABLES)
