@@ -1,6 +1,6 @@
 """Simulated boards of the track, with its own numbers of seeds and names, and its power by the spread of a study."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -78,4 +78,4 @@ def of_power() -> None:
     table("track_power", head, rows())
 
 
-TABLES = {"track": of_claims, "track_power": of_power}
+TABLES: dict[str, Callable[[], None]] = {"track": of_claims, "track_power": of_power}

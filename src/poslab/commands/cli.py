@@ -72,6 +72,7 @@ COMMANDS = {
     "generate": plain_command("generate", scripts.GenerateConfig, _imported_later("generate", "run_generation")),
     "export": plain_command("export", scripts.ExportConfig, _imported_later("export", "run_export")),
     "check": plain_command("check", scripts.CheckConfig, _imported_later("check", "run_check")),
+    "track": plain_command("track", scripts.TrackConfig, _imported_later("track", "run_track")),
     "list": Command(
         "List the schemes, tasks, texts, models and experiments there are.", _imported_later("list", "run_list")
     ),

@@ -260,3 +260,29 @@ class CheckConfig(Checked):
         return {
             part: {name: yaml.safe_load(text) for name, text in node.items()} for part, node in nodes.items() if node
         }
+
+
+@dataclass
+class TrackConfig(Checked):
+    """Enter a position scheme into the track of data/track: all under the same conditions, tuned, with twelve seeds.
+
+    Tries the contract (check), tunes, trains, trains the control on this machine, says what is shown, and writes the
+    entry. The same command goes on after an interruption.
+
+    Examples
+      poslab track my_file.Scheme
+      poslab track my_file.Scheme pos.steepest=0.5 name=gentle
+      poslab track my_file.Scheme quick=true
+      poslab track board
+    """
+
+    pos: SCHEME = setting({}, bare=True, help="a scheme by its name or class, and settings; board: make the page")
+    name: str | None = setting(None, help="of the entry; null: the scheme's, of a class that of its file")
+    quick: bool = setting(False, help="five minutes, three seeds, fewer steps: no entry")
+    track: str | None = setting(None, help="folder with rules.yaml and entries; null: data/track")
+    runs: str | None = setting(None, help="folder of the runs; null: one in runs with the name of the track's")
+    jobs: Positive = setting(2, help="how many runs at a time, each on one processor")
+
+    def __post_init__(self) -> None:
+        if TARGET not in self.pos:
+            raise SettingError("pos", "", "must be given first: a scheme by its name or class, or board")

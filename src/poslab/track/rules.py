@@ -60,7 +60,7 @@ class Rules(Checked):
         data = {
             name: replace(of, settings=of.settings | of.quick, seconds=of.seconds / 3) for name, of in self.data.items()
         }
-        return replace(self, data=data, **self.quick)
+        return replace(self, data=data, tuning_seeds=self.quick["tuning_seeds"], seeds=self.quick["seeds"])
 
 
 def read_rules(folder: Path) -> Rules:

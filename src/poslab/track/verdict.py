@@ -11,7 +11,7 @@ import pandas as pd
 
 from seedstats.answers import on_baseline
 from seedstats.comparison import Comparison, compare
-from seedstats.finding import Finding, finding
+from seedstats.finding import WORSE, Finding, finding
 from seedstats.metric import Metric
 from seedstats.statistics.families import one_family
 from seedstats.statistics.paired import Difference, Figures, paired
@@ -30,7 +30,8 @@ def compared(
     shared = {"data": data, "metric": metric.name, "length": metric.length, "unit": metric.unit, "better": better}
     rows = [{"name": name, "seed": seed, "value": x} | shared for name, of in values.items() for seed, x in of.items()]
     one = compare(checked(pd.DataFrame(rows)), baseline=control, effect=margin)[data]
-    return one, {name: word(found) for name, found in on_baseline(one).items()}
+    words = {name: word(found) for name, found in on_baseline(one).items()}
+    return one, words | dict.fromkeys(one.planned.lost, WORSE)  # of these no seed is left to be tested
 
 
 def word(found: Finding) -> str:
