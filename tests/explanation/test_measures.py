@@ -1,5 +1,9 @@
 """What a page about one model is made of: its measures against what is known of them, and the pictures of schemes."""
 
+import re
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from common import BOUNDED, REPOSITORY, SCHEMES, UNBOUNDED, compose_config, make_scheme
@@ -229,27 +233,27 @@ def test_answers_beyond_the_context_are_read_in_segments() -> None:
             0.30,
             4.0,
             0.5,
-            ["Head 1 of layer 0 cont", "A linear probe reads the", "It uses tokens", "It uses the"],
+            ["Head 1 of layer 0 cont", "A linear probe reads the", "It needs", "It needs"],
         ),
         (
             0.05,
             39.0,
             -0.5,
-            ["No head continues", "A linear probe cannot read", "Tokens from far back do h", "The"],
+            ["No head continues", "A linear probe cannot read", "Tokens farther back do h", "The order"],
         ),
         (0.05, 28.0, 0.0, ["No head continues", "A linear probe reads only roughly", "It makes no use of tokens"]),
     ],
 )
 def test_findings_are_worded_by_their_sign(share: float, error: float, difference: float, said: list[str]) -> None:
     probes = Probes({"induction": torch.tensor([[0.01, share]])}, {"induction": 0.04}, torch.tensor([40, error]), 33.2)
-    moved = torch.tensor([difference, 0.0])
-    changed = measures.Ablation(False, [1, 4], moved, moved, torch.full((2,), 0.01))
+    moved = torch.tensor([difference, 0.0, 0.0])
+    changed = measures.Ablation(False, [1, 4, 16], moved, moved, torch.full((3,), 0.01))
     ablations = dict.fromkeys(("truncate", "shuffle", "shift"), changed)
     study = ModelUnderStudy("x", GPT(make_scheme(UNBOUNDED[0]), **SIZES), Symbols(("a",)), {}, None)
     found = sentences(Findings(study, {}, {}, {}, None, probes, {}, ablations, None, [])).others
     for name, beginning in zip(("heads", "position", "truncate", "shuffle"), said, strict=False):
         assert found[name].startswith(beginning)
-    assert f"its error is {error:.1f} tokens at best (layer 1), guessing the middle gives 33.2." in found["position"]
+    assert f"{error:.1f} tokens at best (after 1 layer), guessing the middle gives 33.2" in found["position"]
     ablations["shift"] = measures.Ablation(False, [0], moved[:1] * 0, moved[:1] * 0, torch.zeros(1))
     without = sentences(Findings(study, {}, {}, {}, None, probes, {}, ablations, None, [])).others
     assert "shift" not in without  # because there are none to move to
@@ -278,3 +282,65 @@ def test_no_use_of_position_is_said_where_it_is_shown(
     study = ModelUnderStudy("x", GPT(make_scheme(UNBOUNDED[0]), **SIZES), Symbols(("a",)), {}, None)
     said = sentences(Findings(study, {}, {}, {}, None, None, {}, ablations, None, []))
     assert bool(said.warning) is not uses
+
+
+@pytest.mark.parametrize(
+    ("exact", "differences", "claim", "last"),
+    [
+        (False, [0.5, 0.2, 0.0, 0.0, 0.0], "It needs no more than the last 4", 4),
+        (True, [-0.9, -0.9, -0.9, 0.0, 0.0], "It needs no more than the last 8", 8),
+        (False, [0.5, 0.4, 0.3, 0.2, 0.0], "It uses tokens from far back", 16),
+        (True, [-0.1, 0.1, 0.0, 0.0, 0.0], "Tokens farther back do harm", 4),
+        (False, [0.0, 0.0, 0.0, 0.0, 0.0], "It makes no use", 1),
+    ],
+)
+def test_how_far_back_a_model_looks_is_said_by_where_differences_end(
+    exact: bool, differences: list[float], claim: str, last: int
+) -> None:
+    changes = torch.tensor(differences)
+    cut = measures.Ablation(exact, [1, 2, 4, 8, 16], changes + 1, changes, torch.full((5,), 0.01))
+    model = GPT(make_scheme(UNBOUNDED[0]), **SIZES)
+    said = sentences(findings_of(model, dict.fromkeys(("truncate", "shuffle", "shift"), cut)))
+    assert said.others["truncate"].startswith(claim)
+    assert f"n = {last}" in said.others["truncate"]
+    assert "order" in said.others["shuffle"].partition(":")[0]
+    assert f"n = {last}" in said.others["shuffle"]
+
+
+def findings_of(model: GPT, ablations: dict[str, measures.Ablation], **parts: Any) -> Findings:
+    study = ModelUnderStudy("x", model, Symbols(("a",)), {}, None, **parts)
+    return Findings(study, {}, {}, {}, None, None, {}, ablations, None, [])
+
+
+@pytest.mark.parametrize(("name", "layers", "blind"), [("nope", 1, True), ("nope", 2, False), ("absolute", 1, False)])
+def test_a_layer_that_cannot_know_order_is_said_to(name: str, layers: int, blind: bool) -> None:
+    """By what it is: with the last token in its place, shuffling those before changes nothing, to rounding."""
+    model = GPT(make_scheme(name), **SIZES | {"num_layers": layers}).eval().double()
+    tokens = random_text(CONTEXT).long()[None]
+    order = [*torch.randperm(CONTEXT - 1, generator=torch.Generator().manual_seed(0)), CONTEXT - 1]
+    with torch.no_grad():
+        change = (model(tokens) - model(tokens[:, order]))[0, -1].abs().max()
+    assert bool(sentences(findings_of(model, {})).reason) is blind is bool(change < 1e-9)
+
+
+def test_a_peak_names_its_distance_and_the_heads_that_share_it() -> None:
+    by_distance = torch.full((1, 4, 20), 0.02)
+    by_distance[0, :3, 3] = torch.tensor([0.5, 0.6, 0.4])
+    by_distance[0, 3, 1] = 0.3
+    even, reach = torch.full((20,), 0.05), torch.tensor([[15, 16, 17, 18]])
+    measured = measures.AttentionMeasures(by_distance, by_distance, even, reach, 18, torch.zeros(1, 4))
+    findings = findings_of(GPT(make_scheme(UNBOUNDED[0]), **SIZES), {})
+    said = sentences(replace(findings, measured=measured))
+    assert re.search(r"Head 1 of layer 0 has 60%.* 3 back; 3 of 4 heads", said.answer)
+    assert re.search(r"^Attention peaks .* 3 back \(60%", said.others["reach"])
+
+
+def test_shares_and_losses_of_few_questions_stand_beside_what_they_are_to_be_compared_with() -> None:
+    """A share of right answers beside that of guessing, a loss beside that of the whole validation part."""
+    model, zeros = GPT(make_scheme(UNBOUNDED[0]), **SIZES), torch.zeros(2)
+    for exact, said in ((True, "21% of its answers are right (guessing: 7%)"), (False, "2.03 on the whole validation")):
+        same = measures.Ablation(exact, [1, 2], torch.full((2,), 0.21), zeros, zeros)
+        findings = findings_of(model, dict.fromkeys(("truncate", "shuffle", "shift"), same), validation_loss=2.034)
+        study = replace(findings.study, probe_data=text_probes("text", random_text(5 * CONTEXT), model))
+        by_length = {"accuracy_chance": {str(CONTEXT): 0.07, "96": 0.01}} if exact else {}
+        assert said in sentences(replace(findings, study=study, by_length=by_length)).answer

@@ -81,6 +81,9 @@ def test_a_slider_points_at_a_distance_in_all_figures(explanation: Path, visit: 
     page = visit(explanation, DESKTOP)
     sliders = page.query_selector_all(".pointer input")
     assert len(sliders) > 1
+    start = page.get_attribute("body", "data-distance")
+    outputs = page.query_selector_all(".pointer output")
+    assert {output.inner_text().split()[0].rstrip(":") for output in outputs} == {start}
     places = []
     for value in (0, 7):
         sliders[0].evaluate(f"slider => {{ slider.value = {value}; slider.dispatchEvent(new Event('input')) }}")

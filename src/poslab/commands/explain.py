@@ -126,7 +126,22 @@ def _trained(label: str, checkpoint: Checkpoint, config: ExplainConfig) -> Model
         print(f"note       {error}")
         notes.append(f"{label}: what the model does with a text: {error}")
     facts = _facts(model) | {"run": str(checkpoint.run or checkpoint.path)}
-    return ModelUnderStudy(label, model, checkpoint.vocabulary, facts, probe_data, notes=notes)
+    try:
+        loss = _validation_loss(checkpoint)
+    except ValueError as error:
+        loss = None
+        notes.append(f"{label}: the loss of its validation: {error}")
+    return ModelUnderStudy(label, model, checkpoint.vocabulary, facts, probe_data, validation_loss=loss, notes=notes)
+
+
+def _validation_loss(checkpoint: Checkpoint) -> float | None:
+    """Return the validation loss that the run had with these weights; None if it isn't known. Raises ValueError for a
+    file that is no summary."""
+    run = checkpoint.run
+    if run is None or not run.summary.exists():
+        return None
+    summary = Summary.read(run.summary)
+    return {run.best: summary.best_val_loss, run.last: summary.last_val_loss}.get(checkpoint.path)
 
 
 def _scheme(config: ExplainConfig) -> str:
@@ -153,11 +168,13 @@ def _untrained(config: ExplainConfig) -> ModelUnderStudy:
 def _facts(model: GPT) -> dict[str, str]:
     shape, counts = model.shape, model.parameter_counts()
     settings = {name: value for name, value in shown(node_of(model.pos)).items() if name != TARGET}
+    is_shorter = shape.training_length < shape.context_length
+    trained = f", of which training used {shape.training_length}" if is_shorter else ""
     return {
         "settings": ", ".join(f"{name}={as_typed(value)}" for name, value in settings.items()) or "none",
         "learned for position": f"{counts['scheme']:,} of {counts['total']:,} parameters",
         "model": f"{_many(shape.num_layers, 'layer')} of {_many(shape.num_heads, 'head')}, {shape.embed_dim} wide",
-        "context": f"{shape.context_length} tokens",
+        "context": f"{shape.context_length} tokens{trained}",
         **{f"note {n}" if n > 1 else "note": text for n, text in enumerate(model.pos.warnings(shape), 1)},
     }
 

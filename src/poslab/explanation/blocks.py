@@ -29,9 +29,9 @@ _ABLATIONS = {
     "shift": (
         "All positions moved by an offset",
         "offset",
-        "The same text as if it began at a later position; of texts only half a context of it, so that there are "
-        "positions to move to. Schemes that know distances only give one flat line; one that knows places suffers "
-        "where these were rare or never trained, and its curve ends where the last token has the last position. "
+        "The same text as if it began at a later position. Schemes that know distances only give one flat line; one "
+        "that knows places suffers where these were rare or never trained, and its curve ends where the last token has "
+        "the last position. "
         "Surprising: a rise within the context trained on.",
     ),
 }
@@ -53,14 +53,15 @@ _HEADS = (
 )
 _POSITION = (
     "Position in hidden states",
-    "How far off a linear probe of the hidden states is that reads a token's position in the text (Haviv et al. 2022, "
-    "closed form), on other texts than it was fitted to: before each layer, and to the right after the last. "
-    "Surprising: a low curve for a scheme of distances, or none; causal attention may count what came before.",
+    "The error of a linear probe that reads a token's position in the text from the hidden states (Haviv et al. 2022, "
+    "closed form), on other texts than it was fitted to: before the first layer (0), and after each. A position that "
+    "can be read need not be used. Surprising: a low curve for a scheme of distances, or none; causal attention may "
+    "count what came before.",
 )
 _EXACT = (
     "Which of its answers are right",
-    "Share of examples without an error, by length (columns, as the task counts it), for all answers and for parts of "
-    "them (rows). Surprising: a part that is paler than those above and below.",
+    "Share of examples with every answer right, by length (columns, as the task counts it): of the model, of guessing, "
+    "and for parts of the answers. Surprising: a part that is paler than those above and below.",
 )
 
 
@@ -172,9 +173,14 @@ def exact(models: Sequence[Part]) -> list[Block]:
         rows = {name: by_length for name, by_length in shares.items() if name.startswith(EXACT.name)}
         if rows:
             lengths = list(next(iter(rows.values())))
-            named = {
-                name.removeprefix(f"{EXACT.name}_").replace("_", " "): list(of.values()) for name, of in rows.items()
-            }
+            named = {_row(name): list(by_length.values()) for name, by_length in rows.items()}
             table = charts.heat(_EXACT[0], "", [("length", len(lengths))], lengths, named, 1.0, share=True)
             tables.append((model if len(models) > 1 else None, table))
     return [Block(*_EXACT, _says(models, "exact"), tables)] if tables else []
+
+
+def _row(metric: str) -> str:
+    if metric == EXACT.name:
+        return "model"
+    part = metric.removeprefix(f"{EXACT.name}_")
+    return "guessing" if part == "chance" else part.replace("_", " ")

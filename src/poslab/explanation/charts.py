@@ -188,7 +188,7 @@ def position_chart(title: str, caption: str, errors: Mapping[str, Tensor], middl
     highest = max(middle, *(float(layer_errors.max()) for layer_errors in errors.values()))
     axes.set(xlabel="blocks passed", ylabel="error in tokens", ylim=(0, 1.25 * highest))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(loc="lower left")
+    axes.legend()
     return Chart(title, caption, [Panel("", inline(svg(figure), title))])
 
 
@@ -229,7 +229,7 @@ def head_table(title: str, caption: str, shares: Mapping[str, Tensor]) -> Heat:
         rows = torch.stack([kind_shares.amax(-1) for kind_shares in shares.values()], -1)
     kinds = [kind.removesuffix("_token") for kind in shares]
     by_name = dict(zip(names, rows.tolist(), strict=True))
-    return heat(title, caption, [("", len(kinds))], kinds, by_name, share=True)
+    return heat(title, caption, [("", len(kinds))], kinds, by_name, 1.0, share=True)
 
 
 def heat(

@@ -39,18 +39,25 @@ class AttentionMeasures:
         """Return the head that looks most at one distance, of those that every query has a key at."""
         near = self.by_distance[..., : max(1, self.by_distance.shape[-1] // 2)]
         layer, head, distance = (int(index) for index in torch.unravel_index(near.argmax(), near.shape))
-        return Sharpest(layer, head, distance, float(near.max()), float(self.even[distance]))
+        agreeing = int((near.argmax(-1) == distance).sum())
+        return Sharpest(layer, head, distance, float(near.max()), float(self.even[distance]), agreeing)
 
 
 class Sharpest(NamedTuple):
     """Head that has more of its attention at one distance than any other head at any. weight: the mean of what it has
-    there; even: the same if all keys got the same weight."""
+    there; even: the same if all keys got the same weight; agreeing: how many heads, it included, have most there."""
 
     layer: int
     head: int
     distance: int
     weight: float
     even: float
+    agreeing: int
+
+    @property
+    def is_peak(self) -> bool:
+        """Return whether the weight is far from that of attention to all keys alike."""
+        return self.weight > max(0.2, 3 * self.even)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ class ModelUnderStudy:
     """Model in eval mode, and the data to measure it on.
 
     label: its scheme's name, or a longer one that no other model here has. probe_data: None where its text is gone.
-    notes: on what the page lacks, and why.
+    validation_loss: what its run had on the whole validation part, if known. notes: on what the page lacks, and why.
     """
 
     label: str
@@ -34,6 +34,7 @@ class ModelUnderStudy:
     facts: Mapping[str, str]
     probe_data: ProbeData | None
     trained: bool = True
+    validation_loss: float | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -65,7 +66,7 @@ def examine(study: ModelUnderStudy) -> Findings:
     if probe_data is None:
         explanations = {name: each for name, each in explanations.items() if not isinstance(each, OnText)}
     if not pictures and not explanations:
-        notes.append(f"{study.label}: the scheme gives no pictures of itself (its hooks pictures and explain)")
+        notes.append(f"{study.label}: pictures of the scheme itself, as it has none")
     measured, probes, by_length, ablations, retrieved_tokens = None, None, {}, {}, None
     if probe_data is not None:
         measured, probes = measures.attention(model, probe_data.windows), probe(model, probe_data.texts)

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup, escape
 from torch import Tensor
 
+from poslab.config.command_line import command_line
 from poslab.data.tokenizer import AnyVocabulary
 from poslab.evaluation.pictures import attention_maps, needs_rows
 from poslab.explanation import charts
@@ -48,6 +49,7 @@ def write(findings: Sequence[Findings], command: str, better: str) -> str:
         models.append(Part(each.study.label, hue, each, sentences(each), _words(each)))
     probe_data = next((each.study.probe_data for each in findings if each.study.probe_data is not None), None)
     maps = [_map(model) for model in models]
+    sharpest = [each.measured.sharpest for each in findings if each.measured is not None]
     retrieved = [_retrieved(each.retrieved, each.study.vocabulary) if each.retrieved else None for each in findings]
     return environment.get_template("page.html.j2").render(
         mark=MARK,
@@ -59,11 +61,14 @@ def write(findings: Sequence[Findings], command: str, better: str) -> str:
         descriptions=[_descriptions(model) for model in models],
         # Lists of blocks that stand side by side.
         measured=[row for row in (ablations(models), by_distance(models), [*probes(models), *exact(models)]) if row],
-        better=better if all(model.sentences.warning for model in models) else "",
+        better=better if all(model.sentences.warning and not model.sentences.reason for model in models) else "",
         probe_data=None if probe_data is None else probe_data.name,
         exact=probe_data is not None and probe_data.task is not None,
         notes=[note for each in findings for note in each.notes],
+        # That of the first headline which names one, or some distance.
+        distance=next((head.distance for head in sharpest if head.is_peak), 4),
         command=command,
+        side_by_side=command_line("explain", "RUN", "RUN"),
     )
 
 

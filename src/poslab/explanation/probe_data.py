@@ -92,6 +92,6 @@ def task_probes(task: Task, model: GPT) -> ProbeData:
         questions.append(Questions(tokens[rows, : index + 1], targets[rows, index], at))
     windows = tokens[: 4 * WINDOWS, :LONGEST]
     longest = tokens.shape[-1]
-    example, name = tokens[0], f"the task {task.name}"
+    example, name = tokens[0], f'the task "{task.name}"'
     remembered = passage(example, model)
     return ProbeData(name, example[:SAMPLE], windows, questions, longest, tokens[:TEXTS], task, remembered)

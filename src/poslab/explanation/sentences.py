@@ -1,11 +1,13 @@
 """Measures of a model in words, a sentence each."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from poslab.evaluation.probes import Probes
-from poslab.explanation.measures import MASS, Ablation, Sharpest
+from poslab.explanation.measures import MASS, Ablation, AttentionMeasures, Sharpest
 from poslab.explanation.model_under_study import Findings
-from poslab.metric import EXACT
+from poslab.metric import ACCURACY, EXACT
+from poslab.positions.base import knows_nothing
 
 _SMALL = 0.01  # nats, or proportion of right answers: less is called nothing
 _LARGE = {False: 0.05, True: 0.1}  # nats, and proportion: a model without position is shown to lose less than this
@@ -14,10 +16,11 @@ _LARGE = {False: 0.05, True: 0.1}  # nats, and proportion: a model without posit
 @dataclass(frozen=True)
 class Sentences:
     """Sentences on one model. answer: what the page begins with. warning: that it makes no use of position, or nothing.
-    others: by the name of what is measured."""
+    reason: why it can't, or nothing. others: by the name of what is measured."""
 
     answer: str
     warning: str
+    reason: str
     others: dict[str, str]
 
 
@@ -29,17 +32,49 @@ def sentences(findings: Findings) -> Sentences:
         # The unchanged questions are those with all tokens left.
         unchanged = ablations["truncate"]
         value = float(unchanged.values[-1])
-        right, loss = f"{value:.0%} of its answers are right.", f"Its loss is {value:.2f} nats per token."
-        answer.append(right if unchanged.exact else loss)
+        if unchanged.exact:
+            answer.append(f"{value:.0%} of its answers are right{_guessing(findings)}.")
+        else:
+            answer.append(f"Its loss is {value:.2f} nats per token{_on_how_many(findings)}.")
     elif not findings.study.trained:
         answer.append("Not trained: this is what it computes before its first step.")
     if measured is not None:
-        answer.append(_sharpest(measured.sharpest))
+        answer.append(_sharpest(measured.sharpest, measured.reach.numel()))
     warning = ""
     if ablations and not uses_position(ablations):
         change = "if all tokens but the last come in a random order"
         warning = f"This model makes no use of position: {change}, {_unchanged(ablations['shuffle'])}."
-    return Sentences(" ".join(answer) or _range(findings), warning, _others(findings))
+    return Sentences(" ".join(answer) or _range(findings), warning, _reason(findings), _others(findings))
+
+
+def _guessing(findings: Findings) -> str:
+    """Return what the best answer without a look at the question gives, nearest to the length of the questions."""
+    chance = findings.by_length.get(f"{ACCURACY.name}_chance")
+    if not chance:
+        return ""
+    trained = findings.study.model.shape.training_length
+    nearest = min(chance, key=lambda length: abs(int(length) - trained))
+    return f" (guessing: {chance[nearest]:.0%})"
+
+
+def _on_how_many(findings: Findings) -> str:
+    """Return the number of questions and, as these are few, the loss of the run's own validation."""
+    probe_data, whole = findings.study.probe_data, findings.study.validation_loss
+    if probe_data is None:
+        return ""
+    count = sum(len(batch.tokens) for batch in probe_data.questions)
+    return f" on {count:,} tokens" + ("" if whole is None else f" ({whole:.2f} on the whole validation part)")
+
+
+def _reason(findings: Findings) -> str:
+    """Return why a model can't know the order of its text, where that is so by construction."""
+    model = findings.study.model
+    if model.shape.num_layers > 1 or not knows_nothing(model.pos):
+        return ""
+    return (
+        "Without a positional encoding, one layer sees which tokens came before, but not in which order: it can only "
+        "guess among them. From a second layer on, a causal mask lets order show."
+    )
 
 
 def uses_position(ablations: dict[str, Ablation]) -> bool:
@@ -53,14 +88,14 @@ def uses_position(ablations: dict[str, Ablation]) -> bool:
 def _others(findings: Findings) -> dict[str, str]:
     text = {"range": _range(findings)}
     if findings.measured is not None:
-        text["reach"] = _reach(sorted(findings.measured.reach.flatten().tolist()), findings.measured.even_reach)
+        text["reach"] = _reach(findings.measured)
     if findings.probes is not None:
         text |= {"heads": _induction(findings.probes), "position": _position(findings.probes)}
     exact = findings.by_length.get(EXACT.name)
     if exact:
         shares = ", ".join(f"{share:.0%} at {length}" for length, share in exact.items())
         trained = findings.study.model.shape.training_length
-        text["exact"] = f"Examples without an error, by length: {shares}. Training ended at {trained}."
+        text["exact"] = f"Examples with every answer right, by length: {shares}. Training ended at {trained}."
     if findings.retrieved is not None:
         low, high = (f"{float(share):.0%}" for share in findings.retrieved.gates.aminmax())
         verb = "hardly retrieves" if float(findings.retrieved.gates.max()) < _HARDLY else "retrieves"
@@ -69,47 +104,71 @@ def _others(findings: Findings) -> dict[str, str]:
             f"segment. Half of that attention lies more than {findings.retrieved.median_distance:,} tokens back."
         )
     if findings.ablations:
-        text |= {name: _until(findings.ablations[name], *words) for name, words in _USES.items()}
+        text |= {name: _until(findings.ablations[name], use) for name, use in _USES.items()}
         if any(findings.ablations["shift"].sizes):  # because a scheme may have no further positions
             text["shift"] = _moved(findings.ablations["shift"])
     return text
 
 
 _HARDLY = 0.05  # of a head's output
-# What an ablation shows where the model gets worse, better, or neither; and how the text was changed.
+
+
+class _Use(NamedTuple):
+    """Claims on a change of the text. enough: where its last n tokens suffice; far: where most of it is needed; harm:
+    where the model is better for the change; none: where nothing shows. change: how the text was changed."""
+
+    enough: str
+    far: str
+    harm: str
+    none: str
+    change: str
+
+
 _USES = {
-    "truncate": (
+    "truncate": _Use(
+        "It needs no more than the last {} tokens",
         "It uses tokens from far back",
-        "Tokens from far back do harm",
-        "It makes no use of tokens from far back",
+        "Tokens farther back do harm",
+        "It makes no use of tokens before the last",
         "if only the last n tokens are left",
     ),
-    "shuffle": (
+    "shuffle": _Use(
+        "It needs the order of no more than the last {} tokens",
         "It uses the order of tokens far back",
-        "The order of tokens far back does harm",
-        "It makes no use of the order of tokens far back",
+        "The order of tokens farther back does harm",
+        "It makes no use of the order of tokens before the last",
         "if all but the last n tokens come in a random order",
     ),
 }
 
 
-def _sharpest(head: Sharpest) -> str:
-    """Return the sentence on the head that looks most at one distance."""
-    if head.distance == 0:
-        where = "the token itself"
-    else:
-        where = f"the token {head.distance} back" if head.distance > 1 else "the token before"
-    if head.weight > max(0.2, 3 * head.even):
-        return f"Head {head.head} of layer {head.layer} has {head.weight:.0%} of its attention on {where}."
-    most = f"none has more than {head.weight:.0%} of its attention at one, on {where}"
-    return f"No head keeps to a distance: {most}; spread evenly, it would be {head.even:.0%}."
+def _sharpest(head: Sharpest, count: int) -> str:
+    """Return the sentence on the head that looks most at one distance. count: of all heads."""
+    if not head.is_peak:
+        return (
+            f"No head keeps to a distance: the most that one has at any is {head.weight:.0%} of its attention, on "
+            f"{_where(head)}; spread evenly, it would be {head.even:.0%}."
+        )
+    text = f"Head {head.head} of layer {head.layer} has {head.weight:.0%} of its attention on {_where(head)}"
+    if count == 1:
+        return f"{text}."
+    if head.agreeing == 1:
+        return f"{text}; no other of the {count} heads looks there most."
+    heads = f"all {count} heads" if head.agreeing == count else f"{head.agreeing} of {count} heads"
+    return f"{text}; {heads} look there most."
+
+
+def _where(head: Sharpest) -> str:
+    return {0: "the token itself", 1: "the token before"}.get(head.distance, f"the token {head.distance} back")
 
 
 def _unchanged(ablation: Ablation) -> str:
     difference, error = float(ablation.differences[0]), 2 * float(ablation.errors[0])
-    if ablation.exact:
-        return f"as many of its answers are right ({difference:+.0%} ± {error:.0%})"
-    return f"its loss is the same ({difference:+.2f} ± {error:.2f} nats)"
+    if not ablation.exact:
+        return f"its loss is the same ({difference:+.2f} ± {error:.2f} nats)"
+    if difference == error == 0:
+        return "it gets the same answers right"
+    return f"it gets as many answers right ({100 * difference:+.0f} ± {100 * error:.0f} of 100)"
 
 
 def _range(findings: Findings) -> str:
@@ -121,13 +180,17 @@ def _range(findings: Findings) -> str:
     return f"It is defined at any position. In training it read at most {longest:,} tokens; longer is extrapolation."
 
 
-def _reach(reach: list[int], even: int) -> str:
-    """reach: of each head, in ascending order; even: that of attention to all keys alike."""
-    verdict = "Some heads look nearby" if 2 * reach[0] < even else "No head keeps to what is near"
+def _reach(measured: AttentionMeasures) -> str:
+    reach, sharpest = sorted(measured.reach.flatten().tolist()), measured.sharpest
+    verdict = "Some heads look nearby" if 2 * reach[0] < measured.even_reach else "No head keeps to what is near"
+    if sharpest.is_peak:
+        head = f"{sharpest.weight:.0%} of head {sharpest.head} in layer {sharpest.layer}"
+        verdict = f"Attention peaks on {_where(sharpest)} ({head}). How far it spreads"
     tokens = f"{reach[0]} token{'s' * (reach[0] != 1)}"
     return (
-        f"{verdict}: of {len(reach)} heads, the narrowest has {MASS:.0%} of its attention within {tokens}, the "
-        f"middle one within {reach[len(reach) // 2]}, the widest within {reach[-1]}. Spread evenly, it would be {even}."
+        f"{verdict}: of {len(reach)} heads, the narrowest has {MASS:.0%} of its attention within {tokens}, the middle "
+        f"one within {reach[len(reach) // 2]}, the widest within {reach[-1]}. Spread evenly, it would be "
+        f"{measured.even_reach}."
     )
 
 
@@ -146,25 +209,30 @@ def _position(probes: Probes) -> str:
     error, layer = float(probes.errors.min()), int(probes.errors.argmin())
     ways = {0.5: "reads", 0.9: "reads only roughly"}  # by the share of the guess's error that is left
     verb = next((way for share, way in ways.items() if error < share * probes.middle), "cannot read")
+    where = f"after {layer} layer{'s' * (layer > 1)}" if layer else "before the first layer"
     return (
-        f"A linear probe {verb} the position from the hidden states: its error is {error:.1f} tokens at best (layer "
-        f"{layer}), guessing the middle gives {probes.middle:.1f}."
+        f"A linear probe {verb} the position from the hidden states: its error is {error:.1f} tokens at best "
+        f"({where}), guessing the middle gives {probes.middle:.1f}."
     )
 
 
-def _until(ablation: Ablation, worse: str, better: str, neither: str, change: str) -> str:
-    """Return how much a change matters, and from which size on it doesn't, in words."""
+def _until(ablation: Ablation, use: _Use) -> str:
+    """Return how far back something is used, how much a change of it matters, and from which size on it doesn't."""
     changed = _changed(ablation)
     if not changed:
-        return f"{neither}: {change}, no difference shows, even with n = {ablation.sizes[0]}."
+        return f"{use.none}: {use.change}, no difference shows, even with n = {ablation.sizes[0]}."
     first, last = changed[0], changed[-1]
-    largest = max(changed, key=lambda n: abs(float(ablation.differences[n])))
-    loses = (float(ablation.differences[largest]) > 0) != ablation.exact
-    text = f"{worse if loses else better}: {change}, {_amount(ablation, first)} with n = {ablation.sizes[first]}"
+    enough = ablation.sizes[last + 1]  # with all tokens left, nothing is changed
+    if any((float(ablation.differences[n]) > 0) == ablation.exact for n in changed):
+        claim = use.harm
+    elif enough == ablation.sizes[-1]:
+        claim = use.far
+    else:
+        claim = use.enough.format(enough)
+    text = f"{claim}: {use.change}, {_amount(ablation, first)} with n = {ablation.sizes[first]}"
     if last > first:
         text += f", and {_amount(ablation, last)} with n = {ablation.sizes[last]}"
-    beyond = "" if last + 1 == len(ablation.sizes) else f"; from n = {ablation.sizes[last + 1]} on no difference shows"
-    return f"{text}{beyond}."
+    return f"{text}; from n = {enough} on no difference shows."
 
 
 def _moved(ablation: Ablation) -> str:
@@ -189,5 +257,5 @@ def _amount(ablation: Ablation, n: int) -> str:
     difference, error = float(ablation.differences[n]), 2 * float(ablation.errors[n])
     if ablation.exact:
         more = "more" if difference > 0 else "fewer"
-        return f"of 100 answers it gets {abs(difference) * 100:.0f} {more} right (± {error * 100:.0f})"
+        return f"it gets {abs(difference) * 100:.0f} {more} of 100 answers right (± {error * 100:.0f})"
     return f"its loss is {abs(difference):.2f} {'higher' if difference > 0 else 'lower'} (± {error:.2f})"

@@ -44,7 +44,7 @@ for (const pointer of pointers) {
   pointer.onsubmit = event => event.preventDefault();
   pointer.hidden = false;
 }
-if (distances.length) point(distances[Math.max(0, distances.findLastIndex(x => x <= 4))]);
+if (distances.length) point(distances[Math.max(0, distances.findLastIndex(x => x <= document.body.dataset.distance))]);
 
 // Maps of attention: a head is chosen, and a token's row says where it looks.
 const maps = JSON.parse(document.getElementById("maps").textContent);
