@@ -170,6 +170,7 @@ def test_what_is_no_command(program: Called) -> None:
         ("explain --run last", "ckpt=last"),
         # What an option is called elsewhere.
         ("train pos=rotary", "rope"),
+        ("train pos=yarn", "rope pos.scaling=yarn"),
         ("train pos=Learned", "absolute"),
         ("train trainer=cuda", "gpu"),
         ("train -m pos=all", "experiment=field"),

@@ -142,7 +142,20 @@ def test_a_folder_of_two_runs(script: RunScript, tmp_path: Path, trained: Callab
     assert len(page.maps) == 2
     assert page.text.index("sweep/b") < page.text.index("sweep/a")
     shutil.copytree(run, tmp_path / "sweep" / "c")
-    assert_refused(script("ckpt=sweep"), "ckpt=sweep: has 3 runs; ")
+    refused = script("ckpt=sweep")
+    assert_refused(refused, "ckpt=sweep: has 3 runs; ")
+    assert all(f"sweep/{name}" in refused[2] for name in "abc")
+
+
+def test_the_start_of_a_runs_name_is_enough_where_it_is_one_runs(script: RunScript, tmp_path: Path) -> None:
+    """As texts print commands, with dots; of several, each is named."""
+    run = make_run(tmp_path / "runs" / "first-seed1-2026", f"pos={ENDLESS}")
+    assert script("ckpt=runs/first-...")[0] == 0
+    assert (run / "explanation.html").exists()
+    shutil.copytree(run, tmp_path / "runs" / "first-seed2-2026")
+    refused = script("ckpt=runs/first")
+    assert_refused(refused, "ckpt=runs/first: ")
+    assert all(f"runs/first-seed{seed}-2026" in refused[2] for seed in (1, 2))
 
 
 def test_a_model_that_makes_no_use_of_position(
@@ -181,6 +194,9 @@ def test_a_run_of_a_task(script: RunScript, tmp_path: Path, trained: Callable[..
     assert {word[0] for word in page.maps[0]["words"]} == set("kv~")
     assert "Which of its answers are right" in page.text
     assert page.html.count('scope="row">depth ') == 4
+    assert_refused(
+        script(f"ckpt={run}", "out=page.html", "sentence=k1v1"), "k1v1 is no symbol; separate symbols by spaces"
+    )
 
 
 def test_a_strangers_scheme(script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,7 @@ def test_the_parts_of_a_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("encoding", "content", "problem"),
     [
-        ("characters", b"a" * 20, "the validation part of text.txt has only 2 characters; up to 1 would fit"),
+        ("characters", b"a" * 20, "the validation part of text.txt has only 2 characters; model.context_length=1 "),
         ("bytes", b"a", "the training part of text.txt has only 0 bytes; no context would fit"),
     ],
 )

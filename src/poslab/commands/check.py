@@ -28,7 +28,7 @@ def run_check(config: CheckConfig) -> None:
             counts[result] += 1
             print(f"{what:22}{result}{': ' if words else ''}{words}", flush=True)
             if what == "hooks" and result == "differs":
-                print("The other parts need hooks that return what they should.")
+                print("The other parts of the contract are tried once no hook differs.")
                 break
         print()
     if counts["differs"]:

@@ -23,7 +23,7 @@ from poslab.explanation.probe_data import task_probes, text_probes
 from poslab.model.decoder import GPT
 from poslab.model.memory import decoder_of
 from poslab.processors import compute_on
-from poslab.runs.checkpoint import Checkpoint, load_checkpoint
+from poslab.runs.checkpoint import Checkpoint, listed, load_checkpoint
 from poslab.runs.folder import RunFolder
 from poslab.runs.summary import Summary
 
@@ -66,7 +66,8 @@ def _runs_of_a_sweep(path: str) -> list[str]:
     files = [] if folder.is_run else folder.path.glob("*/summary.json")
     summaries = {file.parent: Summary.read(file) for file in files}
     if len(summaries) > _MOST:
-        raise SettingError("ckpt", path, f"has {len(summaries)} runs; name one, or {_MOST} to stand side by side")
+        problem = f"has {len(summaries)} runs; name one, or {_MOST} to stand side by side: {listed(sorted(summaries))}"
+        raise SettingError("ckpt", path, problem)
     runs = sorted(summaries, key=lambda run: summaries[run].best_val_loss or 0.0)
     return [str(run) for run in runs] or [path]
 

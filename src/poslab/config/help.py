@@ -103,10 +103,12 @@ def first_sentence(file: Path) -> str:
     return " ".join([first, *others[:1]]) if first.endswith("?") and len(first) < 40 else first
 
 
-def other_names(file: Path) -> list[str]:
-    """Return what else an option is called, as its yaml's head says in a line of its own."""
+def other_names(file: Path) -> dict[str, str]:
+    """Return what else an option is called, as its yaml's head says in a line of its own; by the name the setting that
+    it needs, which stands there in brackets, or nothing."""
     named = next((line.removeprefix(_ALSO) for line in _head(file) if line.startswith(_ALSO)), "")
-    return [name.strip() for name in named.rstrip(".").split(",") if name.strip()]
+    pairs = (name.strip(" )").partition("(") for name in named.rstrip(".").split(",") if name.strip())
+    return {name.strip(): setting for name, _, setting in pairs}
 
 
 def _comments(file: Path, package: str) -> dict[str, str]:

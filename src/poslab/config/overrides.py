@@ -171,7 +171,8 @@ def _option_meant(group: str, name: str, options: Sequence[str]) -> str:
     """Suggest an option of a group for a name that is none: by what else the options are called, or by spelling."""
     plain = name.lower().replace("-", "_")
     files = {file.stem: file for file in (CONFIGS / group).glob("*.yaml")}
-    called = [option for option in options if option in files and plain in other_names(files[option])]
+    called_elsewhere = {option: other_names(files[option]) for option in options if option in files}
+    called = [f"{option} {other[plain]}".strip() for option, other in called_elsewhere.items() if plain in other]
     if called:
         return f"did you mean {' or '.join(called)}?"
     words = name.replace(",", " ").split()

@@ -206,7 +206,8 @@ class Symbols:
         ids = {symbol: number for number, symbol in enumerate(self.symbols)}
         for word in text.split():
             if word not in ids:
-                raise SettingError(option, text, f"{word} is no symbol; {suggestion(word, self.symbols)}")
+                meant = suggestion(word, self.symbols)
+                raise SettingError(option, text, f"{word} is no symbol; separate symbols by spaces; {meant}")
         return [ids[word] for word in text.split()]
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,10 @@ def find_checkpoint(path: str | Path) -> Path:
     """Return the file itself, or the best weights of a run folder, else its last checkpoint. Raises SettingError for
     none."""
     place = run_at(path)
+    begun = [] if place.exists() else _runs_begun(place)
+    if len(begun) == 1:
+        print(f"note: {path} is {begun[0]}", file=sys.stderr)
+        place = begun[0]
     run = RunFolder(place)
     try:
         for candidate in (place, run.best, run.last, place / EXPORTED, place / INDEX):
@@ -88,8 +92,29 @@ def find_checkpoint(path: str | Path) -> Path:
         raise SettingError("ckpt", path, f"can't be read: {error.strerror}") from error
     runs = sorted(config.parent for config in place.glob("*/config.yaml"))
     if runs:
-        raise SettingError("ckpt", path, f"is a folder of runs; name one of them, as in {runs[-1]}")
+        raise SettingError("ckpt", path, f"is a folder of runs; name one of them: {listed(runs)}")
+    if begun:
+        raise SettingError("ckpt", path, f"several runs begin so; name one of them: {listed(begun)}")
     raise SettingError("ckpt", path, missing(place, "no such file, nor a run folder with a checkpoint"))
+
+
+_LISTED = 8  # runs that an error names
+
+
+def listed(runs: Sequence[Path]) -> str:
+    """Return runs by their paths, the first of many."""
+    more = [f"and {len(runs) - _LISTED:,} more"] if len(runs) > _LISTED else []
+    return ", ".join([*map(str, runs[:_LISTED]), *more])
+
+
+def _runs_begun(path: Path) -> list[Path]:
+    """Return the run folders whose paths begin with this one, which may end in dots, as commands in texts do."""
+    start = path.name.rstrip(".…")
+    try:
+        beside = sorted(path.parent.iterdir()) if start else []
+    except OSError:  # of a folder that isn't there, or may not be read
+        return []
+    return [folder for folder in beside if folder.name.startswith(start) and RunFolder(folder).is_run]
 
 
 def choose_device(name: str) -> str:

@@ -176,8 +176,9 @@ def _conclude(jobs: list[Job], folder: Path) -> bool:
         print(f"disk     {disk}")
     print(f"runs     {folder}\ncurves   {shlex.join(['tensorboard', '--logdir', str(folder)])}\ncolours  {COLOURS}")
     print(f"compare  {command_line('compare', f'runs={folder}')}")
-    if len(possible) == 2:
-        print(f"explain  {command_line('explain', str(folder))}")  # puts them side by side
+    if possible:
+        explained = folder if len(possible) == 2 else possible[0].folder  # two stand side by side
+        print(f"explain  {command_line('explain', str(explained))}")
     succeeded = [job.impossible or (job.finished and not JobFiles(job.folder).failure) for job in jobs]
     return not never and all(succeeded)
 

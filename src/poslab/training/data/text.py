@@ -70,7 +70,11 @@ class TextDataModule(DataModule):
         tokens = self.tokens[part]
         if self.context_length < tokens:
             return
-        fits = f"up to {tokens - 1} would fit" if tokens > 1 else "no context would fit, take a longer text"
+        fits = (
+            f"model.context_length={tokens - 1} or less would fit"
+            if tokens > 1
+            else "no context would fit, take a longer text"
+        )
         unit = f"{self.corpus.vocabulary.unit}{'s' * (tokens != 1)}"
         problem = f"the {part} part of {self.name} has only {tokens} {unit}; {fits}"
         raise SettingError("model.context_length", self.context_length, problem)
