@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES, PICTURES = Path("data/learn/pages"), Path(".github/pictures")
-SIZES = {"explanation": (1200, 810), "report": (1200, 570)}  # pixels of the first screen that a picture shows
+SIZES = {"explanation": (1200, 910), "report": (1200, 570)}  # pixels of the first screen that a picture shows
 _EXPERIMENTS = ("three_back", "ablation")
 
 
