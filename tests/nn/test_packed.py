@@ -90,6 +90,23 @@ def test_padding_is_none_of_them() -> None:
     assert close(found[:, :, 2:-1], attention(q, k, v))
 
 
+@pytest.mark.parametrize("name", SOUND)
+def test_no_queries_of_several_documents_give_an_empty_result(name: str) -> None:
+    attention = Attention(Position(make_scheme(name), heads=H, head_dim=DH, layers=2, context_length=T).double())
+    q, k, v, x = tensors()
+    assert attention(q[:, :, :0], k, v, x=x, documents=DOCUMENTS).shape == (2, H, 0, DH)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.float16])
+def test_a_mask_of_any_dtype(dtype: torch.dtype) -> None:
+    attention, (q, k, v, _) = Attention(moved(Shaw(heads=H, head_dim=DH).double(), 0.3)), tensors()
+    padded = torch.ones(2, T)
+    padded[1, :3] = 0
+    for mask in (MASK, padded):
+        out = attention(q, k, v, mask=mask.to(dtype)) * (mask != 0)[:, None, :, None]
+        assert close(out, attention(q, k, v, mask=mask) * (mask != 0)[:, None, :, None])
+
+
 def test_arguments_that_tell_of_no_documents() -> None:
     attention, (q, k, v, _) = Attention(Shaw(H, DH)), tensors()
     wrong = [

@@ -114,7 +114,7 @@ class SchemeLayer:
         key_position_ids: those of the keys. The rest as in `attend`.
         """
         keys = key_position_ids or self.key_position_ids or self.position_ids
-        if keys.documents is not None:
+        if keys.documents is not None and q.shape[-2]:
             # A compiled graph can't depend on where documents begin: it hides them from each other by a mask.
             carries = token_state is not None and not self.scheme.shift_invariant
             if carries or not torch.compiler.is_compiling():

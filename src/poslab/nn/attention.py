@@ -71,6 +71,8 @@ class Attention(nn.Module):
         documents = checked_documents(documents, k[:, 0, :, 0])
         dropped = 0  # tokens that a cache has no keys of any more
         if mask is not None:
+            if not mask.is_floating_point() and mask.dtype != torch.bool:
+                mask = mask.to(torch.int64)  # torch compares no unsigned numbers of 16 bits and more
             _check_mask(mask, q, k, offset)
             dropped = max(0, mask.shape[1] - k.shape[-2])
             offset = mask.shape[1] - dropped - q.shape[-2]
