@@ -386,6 +386,18 @@ def test_a_folder_of_data_that_names_addresses_is_not_read_for_a_stranger(
         resume(run, "trainer.max_epochs=3")
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"), [("document_separator", ""), ("column", [5]), ("validation_share", "much"), ("split", ["a"])]
+)
+def test_a_description_that_no_run_can_have_is_refused_in_a_line(
+    setting: str, value: object, attacked: Path, trained: Callable[..., Path]
+) -> None:
+    shutil.copytree(trained(*TINY, "pos=t5"), run := attacked / "run")
+    rewrite(run, lambda settings: settings["data"].update({setting: value}))
+    with pytest.raises(UserError, match=rf"ckpt=.*{setting}="):
+        evaluate_run(run)
+
+
 def test_links_that_lead_out_of_a_run_are_the_user_s_to_follow(attacked: Path, trained: Callable[..., Path]) -> None:
     shutil.copytree(trained(*TINY, "pos=t5"), run := attacked / "run")
     (elsewhere := attacked / "elsewhere").mkdir()

@@ -1,5 +1,6 @@
 """Documents of every format, of several files, saved data sets and the Hub; and what is refused."""
 
+import bz2
 import csv
 import gzip
 import io
@@ -71,6 +72,40 @@ def test_lines_of_json_by_any_name(gpt2: tiktoken.Encoding, tmp_path: Path) -> N
         loaded.append(load_corpus(str(tmp_path / f"c.{ending}"), gpt2, tmp_path / "cache"))
     assert {corpus.documents for corpus in loaded} == {len(DOCUMENTS)}
     assert all(corpus.train.equal(loaded[0].train) for corpus in loaded)
+
+
+@pytest.mark.parametrize("before", [" ", "\n \t", "\ufeff"])
+def test_a_list_of_json_may_stand_after_white_space(before: str, tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text(before + json.dumps([{"text": "One."}, {"text": "Two."}], indent=1))
+    corpus = load_corpus(str(tmp_path / "c.json"), Characters(), tmp_path / "cache", split=WHOLE)
+    assert corpus.documents == 2
+
+
+def test_zeros_after_a_compressed_corpus_are_padding(tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    for ending, compress in (("bz2", bz2.compress), ("xz", lzma.compress), ("zst", as_zst)):
+        file = tmp_path / f"c.jsonl.{ending}"
+        file.write_bytes(compress(as_lines(DOCUMENTS[:2])) + bytes(3000) + compress(as_lines(DOCUMENTS[2:])))
+        assert load_corpus(str(file), Characters(), tmp_path / "cache").documents == len(DOCUMENTS)
+
+
+LISTED = {
+    "itself": ("dataset_dict.json", '{"splits": ["."]}'),
+    "itself by a longer name": ("dataset_dict.json", '{"splits": ["../saved"]}'),
+    "a name of any length": ("dataset_dict.json", json.dumps({"splits": ["a" * 9999]})),
+    "a list without end": ("state.json", "[" * 10**5),
+    "a name with a zero": ("state.json", '{"_data_files": [{"filename": "a\\u0000.arrow"}]}'),
+    "half a character": ("state.json", '{"_data_files": [{"filename": "\\ud800.arrow"}]}'),
+}
+
+
+@pytest.mark.parametrize("kind", LISTED)
+def test_a_saved_data_set_that_lists_what_cannot_be_is_refused_in_a_line(kind: str, tmp_path: Path) -> None:
+    name, content = LISTED[kind]
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / name).write_text(content)
+    with pytest.raises(SettingError, match=r"path=.*saved: "):
+        load_corpus(str(tmp_path / "saved"), Characters(), tmp_path / "cache")
 
 
 def test_documents_by_characters_and_bytes(tmp_path: Path) -> None:
@@ -316,6 +351,14 @@ def parquet_of_times() -> bytes:
     return written.getvalue()
 
 
+def cut_stream() -> bytes:
+    pyarrow, written = pytest.importorskip("pyarrow"), io.BytesIO()
+    table = pyarrow.table({"text": ["One.", "Two."]})
+    writer = pyarrow.ipc.new_stream(written, table.schema)
+    writer.write_table(table)
+    return written.getvalue()
+
+
 LINES = as_lines([f"Story {number}" for number in range(4000)])
 BAD = {
     "no text": ("c.jsonl", b'{"text": 5}\n', r"data\.column=text: holds float in line 1 of .*c\.jsonl, no text"),
@@ -323,6 +366,21 @@ BAD = {
     "latin1": ("c.jsonl", '{"text": "é"}\n'.encode("latin1"), r"c\.jsonl is not UTF-8 \(byte 0xe9\)"),
     "cut line": ("c.jsonl", LINES[:-9], r"c\.jsonl can't be read, is it complete\? line 4,000"),
     "cut gz": ("c.jsonl.gz", half(gzip.compress(LINES)), r"c\.jsonl\.gz can't be read, is it complete\? Compressed"),
+    "a bz2 with a damaged part": (
+        "c.jsonl.bz2",
+        lambda: bz2.compress(LINES[:900]) + b"BZ?" + bz2.compress(LINES[900:])[3:],
+        r"c\.jsonl\.bz2 can't be read, is it complete\?",
+    ),
+    "an xz with a damaged part": (
+        "c.jsonl.xz",
+        lambda: lzma.compress(LINES[:900]) + b"?" + lzma.compress(LINES[900:])[1:],
+        r"c\.jsonl\.xz can't be read, is it complete\?",
+    ),
+    "an arrow without its last batches": (
+        "c.arrow",
+        lambda: cut_stream(),
+        r"c\.arrow can't be read, .* mark that ends",
+    ),
     "cut zst": ("c.jsonl.zst", lambda: half(as_zst(LINES)), r"c\.jsonl\.zst can't be read, is it complete\?"),
     "no zst": ("c.jsonl.zst", b"abc" * 9, r"c\.jsonl\.zst can't be read, is it complete\? zstd decompressor error"),
     "cut parquet": ("c.parquet", b"PAR1" + bytes(99), r"c\.parquet can't be read, is it complete\? Parquet"),
@@ -440,6 +498,7 @@ def test_a_process_that_has_loaded_nothing_yet_reads_a_copy_without_the_hub(hub:
 ODD_CARDS = {
     "no yaml": ("configs: [", None, "line 1 of its yaml"),
     "a tag": ("configs:\n- config_name: !!python/object/apply:os.system [true]", None, "could not determine"),
+    "itself": ("configs: &a [*a]", None, "[Cc]ircular"),
     "a script": ("configs:\n- data_files: c.jsonl", "copy.py", "[Ss]cripts are no longer supported"),
 }
 
@@ -463,12 +522,25 @@ def test_a_copy_of_a_data_set_that_names_files_elsewhere_contacts_nobody(name: s
     pytest.importorskip("datasets")
     card = "---\nconfigs:\n- data_files: {}\n---\n"
     (tmp_path / "README.md").write_text(card.format("c.jsonl"))
+    (tmp_path / "c.jsonl").write_bytes(as_lines(DOCUMENTS))
     with on_this_machine(tmp_path):
         pass
     text = card.format(r'"http:\x2f\u002flocalhost:1/c.jsonl"')
     (tmp_path / name).write_text(text if name == "README.md" else text.replace("---\n", ""))
     with pytest.raises(SettingError, match=f"{name} names files elsewhere"), on_this_machine(tmp_path):
         pass
+    # Where a user names the folder, it is data that nobody has hashed.
+    with pytest.raises(SettingError, match=f"{name} names files elsewhere, http://localhost:1/c"):
+        load_corpus(str(tmp_path), Characters(), tmp_path / "cache")
+
+
+def test_other_addresses_of_a_card_are_no_files(tmp_path: Path) -> None:
+    card = "---\nlicense_link: https://example.com/licence\nconfigs:\n- {config_name: a, data_files: c.jsonl}\n---\n"
+    (folder := tmp_path / "copy").mkdir()
+    (folder / "README.md").write_text(card)
+    (folder / "c.jsonl").write_bytes(as_lines(DOCUMENTS))
+    with on_this_machine(folder):
+        assert load_corpus(str(folder), Characters(), tmp_path / "cache").documents == len(DOCUMENTS)
 
 
 def test_a_copy_of_a_data_set_is_another_one_with_another_card(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:

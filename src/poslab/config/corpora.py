@@ -148,7 +148,7 @@ def _saved_splits(folder: Path) -> FilesBySplit:
         if (folder / _STATE).is_file():
             files = json.loads((folder / _STATE).read_text())["_data_files"]
             return {None: [folder / file["filename"] for file in files]}
-    except (ValueError, KeyError, TypeError):  # files of another program
+    except (ValueError, KeyError, TypeError, RecursionError, OSError):  # of another program, or without end
         pass
     return {}
 

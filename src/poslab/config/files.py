@@ -36,8 +36,9 @@ def file_sha256(file: Path, option: str, value: str) -> str:
         refuse_lfs_pointer(file)
         with file.open("rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()
-    except OSError as error:
-        raise SettingError(option, value, f"{file} can't be read: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # ValueError: of a name that no system takes
+        reason = getattr(error, "strerror", None) or error
+        raise SettingError(option, value, f"{file} can't be read: {reason}") from error
 
 
 def joined_sha256(hashes: Sequence[str]) -> str:

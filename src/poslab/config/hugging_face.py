@@ -1,6 +1,7 @@
 """Data sets on the Hugging Face Hub, and folders that are copies of one: opened by datasets, without contacting anybody
 where no user has named them."""
 
+import json
 import os
 import re
 import sys
@@ -38,10 +39,7 @@ def on_this_machine(path: Any) -> Iterator[None]:
     if is_remote(path):
         raise SettingError("path", path, "is on another machine, which is not contacted unless a command names it")
     if str(path).startswith(HUB) or is_repository(folder):
-        for file, content in descriptions(path):
-            if any("://" in text for text in _texts(content)):
-                problem = f"{file} names files elsewhere, which are not read unless a command names it"
-                raise SettingError("path", path, problem)
+        _require_files_here(path)
         hub, library = import_module("huggingface_hub.constants"), import_module("datasets.config")
         from unittest.mock import patch  # which takes as long to load as all of the rest
 
@@ -57,12 +55,23 @@ def on_this_machine(path: Any) -> Iterator[None]:
         yield
 
 
+def _require_files_here(path: Any) -> None:
+    """Raise SettingError for a copy of a data set that names files on other machines: none is contacted for it, and
+    nobody would see that they change."""
+    for file, content in descriptions(path):
+        named = content.get("configs") if isinstance(content, Mapping) else content
+        for text in _texts(named):
+            if "://" in text or is_remote(text):
+                problem = f"{file} names files elsewhere, {text}; download them, and name their folder"
+                raise SettingError("path", path, problem)
+
+
 def _require_inside(path: str, builder: Any) -> None:
     """Raise SettingError for a copy of a data set that names files out of its folder, whose changes nobody would see.
     Links within it are followed, as the Hub's cache has them."""
     folder = Path(os.path.expanduser(path)).resolve()
     for file in chain.from_iterable((builder.config.data_files or {}).values()):
-        if "://" not in file and not Path(os.path.normpath(file)).is_relative_to(folder):
+        if not Path(os.path.normpath(file)).is_relative_to(folder):
             raise SettingError("path", path, f"its README.md names {file}, out of its folder; name that file itself")
 
 
@@ -81,6 +90,7 @@ def descriptions(path: Any) -> Iterator[tuple[Path, Any]]:
                 content = yaml.safe_load(file.read_text(encoding="utf-8"))
             else:
                 content = import_module("huggingface_hub").DatasetCard.load(file).data.to_dict()
+            json.dumps(content, default=str, skipkeys=True)  # ValueError where it refers to itself
         except Exception as error:  # yaml's, its constructors', the library's
             raise SettingError("path", path, f"{file} can't be read: {_in_one_line(error)}; {_ALONE}") from error
         yield file, content
@@ -124,6 +134,8 @@ def opened_repository(path: str, name: str | None, cache_dir: Path | None = None
     try:
         try:
             own = {} if path.startswith(HUB) else {"cache_dir": str(cache_dir)}  # or what was downloaded before
+            if own:
+                _require_files_here(path)
             builder = hugging_face().load_dataset_builder(repository, name, **own)
             if own:
                 _require_inside(path, builder)
@@ -131,6 +143,7 @@ def opened_repository(path: str, name: str | None, cache_dir: Path | None = None
         except ConnectionError:
             download = import_module("huggingface_hub").snapshot_download
             folder = download(repository, repo_type="dataset", local_files_only=True)
+            _require_files_here(folder)
             return hugging_face().load_dataset_builder(folder, name), Path(folder).name
     except SettingError:
         raise

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -78,7 +79,7 @@ def _json_documents(file: Path) -> Iterator[tuple[str, Any]]:
             if line.isspace():
                 continue
             where = f"line {number:,}"
-            if line[0] == "[" or line.strip() == "{":  # one value in several lines
+            if line.lstrip()[0] == "[" or line.strip() == "{":  # one value in several lines
                 documents = _parsed(line + lines.read(), where)
                 for place, document in enumerate(documents if isinstance(documents, list) else [documents], 1):
                     yield f"item {place:,}", document
@@ -185,6 +186,8 @@ def _count_rows(file: Path, column: str, dialect: dict[str, Any]) -> tuple[int, 
 
 # Columns with types
 
+_ARROW_FILE, _ARROW_END = b"ARROW1", b"\xff\xff\xff\xff" + bytes(4)
+
 
 def _parquet_texts(path: str, file: Path, column: str) -> Iterator[str | None]:
     opened = import_module("pyarrow.parquet").ParquetFile(file)
@@ -207,6 +210,16 @@ def _arrow_texts(path: str, file: Path, column: str) -> Iterator[str | None]:
             texts = batch.column(column)
             texts.validate(full=True)
             yield from texts.to_pylist()
+    require_end(file)
+
+
+def require_end(file: Path) -> None:
+    """Raise EOFError for a stream of Arrow that was cut between two batches, which its reader takes for a whole one."""
+    with file.open("rb") as opened:
+        is_file = opened.read(len(_ARROW_FILE)) == _ARROW_FILE  # which ends with a list of its batches
+        opened.seek(-min(len(_ARROW_END), file.stat().st_size), os.SEEK_END)
+        if not is_file and opened.read() != _ARROW_END:
+            raise EOFError("it lacks the mark that ends a stream of Arrow")
 
 
 def _require_text(file: Path, column: str, schema: Any) -> None:

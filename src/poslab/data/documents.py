@@ -6,7 +6,7 @@ from typing import Any
 
 from poslab.config.corpora import chosen_splits
 from poslab.config.hugging_face import hugging_face, opened_repository
-from poslab.data.document_files import document_texts, no_column, no_text
+from poslab.data.document_files import document_texts, no_column, no_text, require_end
 from poslab.data.text import Encoded, encoded_documents
 from poslab.data.tokenizer import Encoding
 from poslab.errors import SettingError, first_line
@@ -37,7 +37,7 @@ def tokenised_documents(
     null are left out. content: files, or data sets. Raises SettingError for a damaged file, or one without the column.
     """
     if kind == "saved":
-        content = [_loaded(path, folder) for folder in dict.fromkeys(file.parent for file in content)]
+        content = [_loaded(path, content, folder) for folder in dict.fromkeys(file.parent for file in content)]
     count = left_out = 0
 
     def documents() -> Iterator[str]:
@@ -56,9 +56,12 @@ def tokenised_documents(
         print(f"data     {path}: {left_out:,} of {count:,} documents are empty, or null, and left out", flush=True)
 
 
-def _loaded(path: str, folder: Path) -> Any:
-    """Return a data set that save_to_disk wrote, memory-mapped."""
+def _loaded(path: str, files: Sequence[Path], folder: Path) -> Any:
+    """Return the data set whose files save_to_disk wrote into the folder, memory-mapped."""
     try:
+        for file in files:
+            if file.parent == folder:
+                require_end(file)
         return hugging_face().load_from_disk(str(folder))
     except Exception as error:
         raise SettingError("path", path, f"{folder} {_reason(error)}") from error

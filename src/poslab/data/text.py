@@ -1,8 +1,9 @@
 """Tokens of text files and of the .bin files that nanoGPT and llm.c write, read in pieces."""
 
+import gzip
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -25,8 +26,12 @@ _DOCUMENTS, _CHARACTERS = 1024, 8 << 20  # at a time, whichever comes first
 # a slash follows, which o200k_base takes along). Elsewhere around punctuation and white space it may not.
 _SAFE_CUT = re.compile(r"[^\W_](?=[ \r\n])|(?<=\S)\n(?=[^\s/])")
 
-_LIBRARIES = {"gz": "gzip", "bz2": "bz2", "xz": "lzma"}
-_PACKED = 1 << 10  # bytes of a .zst at a time, which may unpack to 30,000 times as many
+_FRAMES: dict[str, Callable[[], Any]] = {  # what makes a decompressor of one frame
+    "bz2": lambda: import_module("bz2").BZ2Decompressor(),
+    "xz": lambda: import_module("lzma").LZMADecompressor(),
+    "zst": lambda: import_module("zstandard").ZstdDecompressor().decompressobj(),
+}
+_PACKED = 1 << 10  # packed bytes at a time, of which a .zst's may unpack to 30,000 times as many
 
 
 class Encoded(NamedTuple):
@@ -65,17 +70,22 @@ def open_text(file: Path, binary: bool = False) -> Any:
     """
     encoding, errors = ("utf-8", "surrogateescape") if binary else ("utf-8-sig", "strict")
     compression = compression_of(file)
-    if compression == "zst":
-        return io.TextIOWrapper(io.BufferedReader(_Zst(file)), encoding, errors, newline="\n")
-    opener = import_module(_LIBRARIES[compression]).open if compression else open
+    if compression in _FRAMES:
+        frames = _Frames(file, _FRAMES[compression])
+        return io.TextIOWrapper(io.BufferedReader(frames), encoding, errors, newline="\n")
+    opener = gzip.open if compression else open
     return opener(file, "rt", encoding=encoding, errors=errors, newline="\n")
 
 
-class _Zst(io.RawIOBase):
-    """Contents of a .zst. EOFError for one that was cut, which zstandard's own readers take for a whole one."""
+class _Frames(io.RawIOBase):
+    """Contents of a file of compressed frames that follow each other, maybe with zeros between them.
 
-    def __init__(self, file: Path) -> None:
-        self._new_frame = import_module("zstandard").ZstdDecompressor().decompressobj
+    EOFError for one that was cut, which zstandard's own readers take for a whole one, and the library's error for a
+    damaged frame, with which Python's readers of .bz2 and .xz take a file to end.
+    """
+
+    def __init__(self, file: Path, new_frame: Callable[[], Any]) -> None:
+        self._new_frame = new_frame
         self._file, self._frame = file.open("rb"), None  # of the frame that has begun
         self._packed, self._ready = b"", memoryview(b"")
 
@@ -84,11 +94,13 @@ class _Zst(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
-            packed = self._packed or self._file.read(_PACKED)
+            packed, self._packed = self._packed or self._file.read(_PACKED), b""
             if not packed and self._frame is not None:
                 raise EOFError("Compressed file ended before the end of its last frame")
             if not packed:
                 return 0
+            if self._frame is None and not (packed := packed.lstrip(b"\0")):
+                continue
             frame = self._frame or self._new_frame()
             self._ready = memoryview(frame.decompress(packed))
             self._frame, self._packed = (None, frame.unused_data) if frame.eof else (frame, b"")

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
+from poslab.config.checking import checked
 from poslab.config.corpora import fingerprint
 from poslab.config.fields import MOST_TOKENS
 from poslab.config.files import default_cache_dir, write_whole
 from poslab.config.hugging_face import on_this_machine
 from poslab.config.nodes import TARGET
-from poslab.config.schema import APART
+from poslab.config.schema import APART, DataConfig
 from poslab.config.schemes import parse_task
 from poslab.config.trust import require_trusted
 from poslab.data.corpus import WHOLE, Corpus, Split, load_corpus, reading
@@ -66,14 +67,22 @@ def own_text(checkpoint: Checkpoint, path: str | None = None) -> Text:
     path = path or str(data["path"])
     try:
         with elsewhere:
-            if fingerprint(path, data["name"]) == checkpoint.data_sha256:  # it may name any file: no other is tokenised
-                cuts = (vocabulary.observed is not None, Split(data["validation_share"], data["test_share"]))
-                return held_out(load_corpus(path, vocabulary.encoding, default_cache_dir(), *cuts, **reading(data)))
+            config = _data_config(path, data)
+            if fingerprint(path, config.name) == checkpoint.data_sha256:  # it may name any file: no other is tokenised
+                cuts = (vocabulary.observed is not None, Split(config.validation_share, config.test_share))
+                read = reading(vars(config))
+                return held_out(load_corpus(path, vocabulary.encoding, default_cache_dir(), *cuts, **read))
     except (SettingError, OSError) as error:  # OSError: of a name that no system takes
         problem = f"the text it was trained on can't be read ({error}); name one with data_path"
         raise SettingError("ckpt", checkpoint.path, problem) from error
     problem = f"{path} is not the text any more that it was trained on; name one with data_path"
     raise SettingError("ckpt", checkpoint.path, problem)
+
+
+def _data_config(path: str, data: Mapping[str, Any]) -> DataConfig:
+    """Return how a description says that the corpus at `path` is read. Raises SettingError for what no run can have."""
+    names = ("encoding", "column", "name", "split", "dtype", "document_separator", "validation_share", "test_share")
+    return checked(DataConfig, {name: data[name] for name in names if name in data} | {"path": path}, "")
 
 
 def own_task(checkpoint: Checkpoint, allow_code: bool) -> Task:
@@ -97,9 +106,11 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
     vocabulary, data = _vocabulary(checkpoint), checkpoint.config["data"]
     try:
         # Cut only where training cut it, too: half words are tokens that the vocabulary has then, and only then.
-        same = fingerprint(path, data["name"]) == checkpoint.data_sha256
-        read = reading(data) if same else {"column": data["column"], "dtype": data["dtype"]}
-        split = Split(data["validation_share"], data["test_share"]) if same else WHOLE
+        same = fingerprint(path, data.get("name")) == checkpoint.data_sha256
+        split, read = WHOLE, {name: data[name] for name in ("column", "dtype") if name in data}
+        if same:
+            config = _data_config(path, data)
+            split, read = Split(config.validation_share, config.test_share), reading(vars(config))
         corpus = load_corpus(path, vocabulary.encoding, default_cache_dir(), split=split, **read)
         splits = {name: getattr(corpus, name) for name in ("train", "validation", "test")}
         starts = dict(zip(splits, accumulate(map(len, splits.values()), initial=0), strict=False))
