@@ -1,5 +1,6 @@
 """Compare results over seeds from the command line: `python -m seedstats results.csv better=lower`."""
 
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BadTable, BadSetting, OSError) as error:
         hint = " (name=COLUMN, seed=COLUMN and value=COLUMN say which is meant; see --help)"
         named = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
-        print(f"error: {named}{hint if isinstance(error, NoColumn) else ''}", file=sys.stderr)
+        print(terminal.visible(f"error: {named}{hint if isinstance(error, NoColumn) else ''}"), file=sys.stderr)
         return 2
     return 0
 
@@ -78,6 +79,8 @@ def _compared(arguments: Sequence[str]) -> Path:
     table = read_table(*files, columns=columns)
     claims = read_claims(claims_file) if claims_file else []
     comparisons = compare(table, **settings)
+    if target is not None and not math.isfinite(target):
+        raise BadSetting("target", target, "must be a finite number")
     if sd is not None and (target is None or not sd > 0):
         raise BadSetting("sd", sd, "must be above 0, and goes with target=NUMBER")
     if latex not in (None, "true", "false"):

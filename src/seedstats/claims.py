@@ -220,7 +220,7 @@ def read_claims(file: Path | str) -> list[Claim]:
     """Return the claims in a yaml file. Raises BadSetting for one that has none, or something else."""
     try:
         plain = yaml.safe_load(Path(file).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise BadSetting("claims", file, f"can't be read: {error}") from error
     if not isinstance(plain, list) or not plain:
         raise BadSetting("claims", file, "must be a list of claims, such as - {better: NAME, than: NAME}")

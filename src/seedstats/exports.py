@@ -83,6 +83,8 @@ def _content(file: Path) -> Any:
     data = file.read_bytes()
     try:
         data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+        if data.startswith(b"version https://git-lfs.github.com/spec/"):
+            raise BadTable("Git LFS has left a pointer in its place; `git lfs pull` fetches the file")
         if data.startswith(b"PAR1"):
             table = pd.read_parquet(io.BytesIO(data))
             return table.astype(object).where(table.notna(), "").astype(str)

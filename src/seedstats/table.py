@@ -37,6 +37,7 @@ SOURCE = "source"
 ORIGIN = ("commit", "versions", "threads", "processor", "seconds")  # columns that are no settings
 FINISHED, DIVERGED, MISSING, UNPLANNED, REFERENCE = "finished", "diverged", "missing", "unplanned", "reference"
 _STATUSES = (FINISHED, DIVERGED, MISSING, UNPLANNED, REFERENCE)
+_LARGEST = 1e100  # value: sums of squares of larger ones are infinite
 _KEY = ("name", "seed", "data", "metric", "length")
 
 
@@ -64,6 +65,8 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
     for name, default in defaults.items():
         rows[name] = text[name].replace("", default) if name in text else default
     rows["status"] = _statuses(text, rows["value"])
+    too_large = np.isfinite(rows["value"]) & (rows["value"].abs() > _LARGEST)
+    _require(~too_large, "value", text, "is too large to be compared; nan stands for a run that diverged")
     _require(rows["name"] != "", "name", text, "is empty")
     if "stretch" in text:  # which reports of version 0.1 had
         _require(text["stretch"] == "", "stretch", text, "is of a passage of text, not of a run; leave such rows out")

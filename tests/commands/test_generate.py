@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -122,6 +123,16 @@ def test_a_character_is_printed_when_it_is_whole(capsys: pytest.CaptureFixture[s
     assert "" in seen  # of the first part of a character, nothing
     show_text(vocabulary, None, "", vocabulary.encode("a😀")[:-1], [])  # a part of a character at the end
     assert capsys.readouterr().out == "a\ufffd\n"
+
+
+@pytest.mark.parametrize(("is_terminal", "shown"), [(True, "·[2J red·"), (False, "\x1b[2J red\x07")])
+def test_a_terminal_obeys_no_model(
+    is_terminal: bool, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    vocabulary = Vocabulary(load_tokenizer("bytes"))
+    show_text(vocabulary, None, "", vocabulary.encode("\x1b[2J"), vocabulary.encode(" red\x07"))
+    assert capsys.readouterr().out == shown + "\n"
 
 
 def test_end_of_text_ends_a_text_and_is_plain_text_in_a_prompt(capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,12 +77,14 @@ def test_a_run_that_diverged_is_on_the_page(swept: Path, capsys: pytest.CaptureF
     content = json.loads((folder / "summary.json").read_text()) | {"last_val_loss": None, "steps": 3}
     (folder / "summary.json").unlink()
     (folder / "diverged.json").write_text(json.dumps(content))
+    (swept / "two\nlines\x1b[2J").mkdir()
     page = page_in(report_of(swept))
     assert any("1 of 5 seeds of t5 diverged; in the others" in answer for answer in page.lists[0])
     assert page.headlines[0].endswith(" Left out, because seeds diverged: t5.")
     assert page.results[-1][:2] == ["t5", "4 (1 diverged)"]  # behind those that are worse on average
     out = capsys.readouterr().out
     assert f"left out  {folder}: it diverged, by step 3" in out
+    assert f"left out  {swept / 'two lines·[2J'}: no run in it" in out
     for seed in (1, 2, 4, 5):
         change_summary(swept / f"t5-seed{seed}", best_val_loss=math.inf, last_val_loss=math.inf)
     page = page_in(report_of(swept))

@@ -80,7 +80,7 @@ def test_what_is_no_claim(claim: str, problem: str, tmp_path: Path) -> None:
         read_claims(file)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "better: t5", "- [", b"\xff"])
+@pytest.mark.parametrize("text", ["", "[]", "better: t5", "- [", b"\xff", "[" * 5000])
 def test_a_file_that_holds_something_else(text: str | bytes, tmp_path: Path) -> None:
     file = tmp_path / "claims.yaml"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())

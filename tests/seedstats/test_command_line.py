@@ -111,6 +111,8 @@ TWO = "name,seed,value,better\na,1,4.0,lower\nb,1,4.1,lower\n"
         (TWO, "xyz=lower", "xyz=lower: unknown; valid: better, baseline, effect, pairs, "
          "metric, length, chosen_by, looks, claims, out, target, sd, latex, name, seed, value, "
          "settings, data, unit, status"),
+        (TWO, "target=nan", "target=nan: must be a finite number"),
+        (TWO, "target=-inf", "target=-inf: must be a finite number"),
         (TWO, "better=more", "better=more: must be lower or higher"),
         (TWO, "effect=much", "effect=much: must be a number"),
         (TWO, "looks=0", "looks=0: must be a whole number above 0"),

@@ -265,6 +265,11 @@ def test_files_of_several_kinds_are_one_table(tmp_path: Path) -> None:
         ),
         ('{"results": {}}', {"name": "x"}, "has no columns to choose: leave out name"),
         ('{"results": [', {}, "can't be read: Expecting value: line 1 column 14 (char 13)"),
+        (
+            "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+            {},
+            "Git LFS has left a pointer in its place; `git lfs pull` fetches the file",
+        ),
         ('{"scores": []}', {}, "is JSON, but not of lm-evaluation-harness"),
         (
             '{"results": {"t": {"acc,none": 1}}}',

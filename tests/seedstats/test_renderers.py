@@ -118,6 +118,7 @@ def test_links_lead_to_anchors() -> None:
         ("- item", "\\- item"),
         ("> quotation", "\\> quotation"),
         ("two\n# lines", "two # lines"),
+        ("\x1b]0;title\x07\u202eright to left", "·]0;title··right to left"),
         ("1.5 [0.1, 0.2] -3 #5", "1.5 [0.1, 0.2] -3 #5"),
     ],
 )
@@ -187,6 +188,9 @@ def test_the_terminal_has_sentences_and_narrow_tables() -> None:
     assert terminal.page([Bullets(["t5 is best"]), table]).splitlines() == ["- t5 is best", "", *lines[:2]]
     two = terminal.page([Heading("copy", blocks), Bullets(["one seed"], "caveat")]).splitlines()
     assert two == ["", "copy", "", *lines, "  caveat: one seed"]
+    obeyed = terminal.page([Heading("\x1b[2J", [Text("\x1b]0;a\x07")]), one_table(rows=[["\x9b31m", "\u202eb", ""]])])
+    assert "·[2J" in obeyed
+    assert obeyed.replace("\n", "").isprintable()
 
 
 def test_files_of_a_report(tmp_path: Path) -> None:
@@ -199,7 +203,7 @@ def test_files_of_a_report(tmp_path: Path) -> None:
     assert [figure.name for figure in figures([Heading("", EVERY)])] == ["loss", "bias_t5"]
     text = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
     assert re.findall(r"\((figures/.*)\)", text) == ["figures/loss.svg", "figures/bias_t5.svg"]
-    assert "a ? folder" in text
+    assert "a · folder" in text
 
 
 def test_what_a_terminal_would_obey_is_a_dot() -> None:

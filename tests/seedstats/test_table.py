@@ -101,6 +101,8 @@ def test_other_words_for_a_name(tmp_path: Path, column: str) -> None:
         ("value", "", "{file}: has no rows"),
         ("value,value", "a,1,4.0,5.0", "{file}: has two columns value"),
         ("value", "a,1,N/A", "{file}: row 2, column value: 'N/A' is no number"),
+        ("value", "a,1,1e200",
+         "{file}: row 2, column value: '1e200' is too large to be compared; nan stands for a run that diverged"),
         ("value", "a,1,1_000", "{file}: row 2, column value: '1_000' is no number"),
         ("value", "a,None,4.0", "{file}: row 2, column seed: 'None' is no number"),
         ("loss", "a,1,4.0", "{file}: has no column value; it has name, seed, loss"),

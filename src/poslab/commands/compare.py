@@ -41,7 +41,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
 
         results = read_folders(config)
     for line in results.left_out:
-        print(f"left out  {line}")
+        print(terminal.visible(f"left out  {' '.join(line.splitlines())}"))
     comparisons = compared(results, config)
     shown = [Results.section(results, title, comparison) for title, comparison in comparisons.items()]
     # The answer first, as the base class has it: pictures and measurements of runs take longer.
@@ -55,7 +55,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     earlier = {sentence for section in shown for sentence in findings(section.comparison)}
     for sentence in (sentence for section in sections for sentence in findings(section.comparison)):
         if sentence not in earlier:  # because measuring has changed it
-            print(f"now     {sentence}")
+            print(terminal.visible(f"now     {sentence}"))
     report = Report(
         sections,
         "Which position scheme?" if config.table is None else "Which is best?",
@@ -68,7 +68,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     page = report.write(results.folder, results.table)
     means = results.write_means(comparisons)
     for note in (note for section in sections for note in (*section.comparison.notes, *section.notes)):
-        print(f"note: {note}", file=sys.stderr)
+        print(terminal.visible(f"note: {note}"), file=sys.stderr)
     print(f"\nreport  {page} (also report.md, results.csv, by_length.csv)")
     if means is not None:
         print(f"means   {shlex.join(['tensorboard', '--logdir', os.path.relpath(means)])}")

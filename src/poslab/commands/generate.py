@@ -3,7 +3,7 @@
 import codecs
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import product
 
@@ -15,6 +15,7 @@ from poslab.model.generate import Sampling, stream
 from poslab.processors import compute_on
 from poslab.progress import progress
 from poslab.runs.checkpoint import Checkpoint, choose_device, load_checkpoint
+from seedstats.page.terminal import visible
 
 
 def run_generation(config: GenerateConfig) -> None:
@@ -65,13 +66,15 @@ def show_text(
     # A character may be spread over several tokens: it is printed when it is complete.
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     count, stopped = 0, False
-    print(heading + decoder.decode(vocabulary.decode_bytes(prompt)), end="", flush=True)
+    # Somebody's model may write what a terminal obeys.
+    shown: Callable[[str], str] = visible if sys.stdout.isatty() else str
+    print(heading + shown(decoder.decode(vocabulary.decode_bytes(prompt))), end="", flush=True)
     try:
         for token in new:
             count += not stopped
             stopped = stopped or token == stop_token
             if not stopped:
-                print(decoder.decode(vocabulary.decode_bytes([token])), end="", flush=True)
+                print(shown(decoder.decode(vocabulary.decode_bytes([token]))), end="", flush=True)
     finally:
         print(decoder.decode(b"", final=True))
     return count

@@ -20,6 +20,7 @@ from seedstats.page.blocks import (
     Table,
     Text,
 )
+from seedstats.page.terminal import visible
 
 
 def page(title: str, blocks: Sequence[Block]) -> str:
@@ -69,7 +70,7 @@ _MARKS = re.compile(
 
 def _text(text: str) -> str:
     """Escape what would not stand there as it is, as in the name of a scheme or a folder."""
-    return _MARKS.sub(r"\\\g<0>", " ".join(text.splitlines()))
+    return _MARKS.sub(r"\\\g<0>", visible(" ".join(text.splitlines())))
 
 
 def _heading(title: str, level: int) -> str:

@@ -17,7 +17,7 @@ def page(blocks: Sequence[Block]) -> str:
         if text := _block(block):
             lines += ["", text] if isinstance(block, Table) and isinstance(before, Bullets) else [text]
             before = block
-    return "\n".join(lines)
+    return visible("\n".join(lines))
 
 
 def _block(block: Block) -> str:
