@@ -11,7 +11,8 @@ from poslab.track.rules import read_rules
 from poslab.track.verdict import NOT_SHOWN, own_verdict
 from seedstats.metric import Metric
 from simulations.best import of_means
-from simulations.claims import FOLDER, WORLDS, Array, Cell, Draw, Size, half_differ, rates, table
+from simulations.claims import FOLDER, Cell, table
+from simulations.sweeps import WORLDS, Array, Draw, Size, half_differ, rates
 
 NAMES = 27
 RULES = read_rules(FOLDER.parents[1] / "track")
