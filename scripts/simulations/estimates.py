@@ -11,12 +11,13 @@ from scipy import special, stats
 
 from seedstats.statistics.best import rank_intervals
 from seedstats.statistics.counts import TwoCounts
+from seedstats.statistics.failures import failed_runs
 from seedstats.statistics.families import holm, one_family
 from seedstats.statistics.paired import Difference, paired
 from seedstats.statistics.power import plan_seeds, seeds_needed
 from seedstats.statistics.proportions import at_most, proportion
 from simulations.claims import table
-from simulations.sweeps import NOISES, Array, Draw, one_scheme
+from simulations.sweeps import NOISES, Array, Draw, correlated, one_scheme
 
 
 def _one_noisy(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -167,6 +168,14 @@ def ranks_hold(world: str, means: str, count: int, k: int, n: int) -> float:
 # The tables
 
 
+def failures_named(noise: Draw, groups: int, seeds: int, count: int, worse: float = 0.0) -> float:
+    """Return the share of pages that name a failed run: any, or, where the first run is worse, that one."""
+    pages = noise(np.random.default_rng(9), (count, groups, seeds))
+    pages[:, 0, 0] += worse
+    failed = failed_runs(pages)
+    return float((failed[:, 0, 0] if worse else failed.any((1, 2))).mean())
+
+
 def of_plans(count: int = 4000) -> None:
     table("plan", ["pilot", *WORLDS], ([f"{n} seeds", *(power_of_planned(w, count, n) for w in WORLDS)] for n in SEEDS))
 
@@ -225,9 +234,28 @@ def of_ranks(count: int = 4000) -> None:
     )
 
 
+def of_failed(count: int = 4000) -> None:
+    noises = {"no effect": NOISES["normal"], ".9": correlated(0.9), ".99": correlated(0.99), "t(3)": NOISES["t(3)"]}
+    table(
+        "failed",
+        ["groups", "seeds", *noises, "20 sd worse"],
+        (
+            [
+                str(k),
+                str(n),
+                *(f"{100 * failures_named(noise, k, n, count):.2f}" for noise in noises.values()),
+                failures_named(NOISES["normal"], k, n, count // 4, worse=20),
+            ]
+            for k in (2, 3, 8, 27)
+            for n in (3, 4, 5, 8, 10, 12)
+        ),
+    )
+
+
 TABLES: dict[str, Callable[[], None]] = {
     "plan": of_plans,
     "counts": of_counts,
     "equality": of_equality,
     "ranks": of_ranks,
+    "failed": of_failed,
 }

@@ -34,6 +34,7 @@ IGNORED = -100  # a target that counts in no figure; torch's own
 # Losses of a text: of its test part by the best checkpoint, and of a run's last and best validation.
 TEST_LOSS, LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS = "test loss", "last validation loss", "best validation loss"
 LAST_TOKENS_LOSS, MEMORY_LOSS = "last_loss", "memory_loss"  # of a text: of last tokens, and by how many are remembered
+LOSSES_BY_LENGTH = "window loss", "sliding loss", LAST_TOKENS_LOSS  # of an evaluation of a text
 SOLVED = 0.99  # of EXACT, from which on the lengths of training count as solved
 
 

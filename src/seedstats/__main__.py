@@ -68,7 +68,6 @@ def _compared(arguments: Sequence[str]) -> Path:
     from seedstats.claims import read_claims
     from seedstats.comparison import compare
     from seedstats.heat_maps import heat_maps
-    from seedstats.page.latex import table as table_in_latex
     from seedstats.reporting import Report
     from seedstats.section import Section
     from seedstats.setting_figures import setting_figures
@@ -100,10 +99,7 @@ def _compared(arguments: Sequence[str]) -> Path:
     )
     first = Path(files[0])
     folder = Path(out) if out else first.with_name(f"{first.name.partition('.')[0]}-report")
-    written = report.write(folder, table)
-    if latex == "true":
-        tables_of_sections = "\n".join(table_in_latex(section.table) for section in sections)
-        (folder / "results.tex").write_text(tables_of_sections, encoding="utf-8")
+    written = report.write(folder, table, latex=latex == "true")
     print(terminal.page(report.on_screen))
     return written
 

@@ -103,7 +103,8 @@ class Comparison:
         which have ends, there are none."""
         if self.metric.is_proportion:
             return {}
-        return failed_seeds({group.label: group.values for group in self.groups}, self.metric.sign)
+        values = {group.label: group.values for group in self.groups}
+        return failed_seeds(values, self.metric.sign, self.effect or 0.0)
 
     @cached_property
     def best(self) -> BestSet | None:

@@ -12,6 +12,7 @@ from seedstats.finding import ended
 from seedstats.lengths import by_length
 from seedstats.page.blocks import Block, Bullets, Code, Details, Figure, Gallery, Heading, Opening, Table, Text, folded
 from seedstats.page.files import write_report
+from seedstats.page.latex import table as table_in_latex
 from seedstats.section import Section, file_name
 from seedstats.verdict import Verdict, published, verdict_table
 
@@ -66,10 +67,14 @@ class Report:
             sections += [Heading(title, content)] if titled else content
         return [*self._verdicts, *sections]
 
-    def write(self, folder: Path, table: pd.DataFrame) -> Path:
+    def write(self, folder: Path, table: pd.DataFrame, latex: bool = False) -> Path:
         """Write report.html, report.md, results.csv, figures/ and, of metrics at several lengths, by_length.csv into
-        `folder`, over an earlier report there, and return report.html. table: all answers are from it."""
+        `folder`, over an earlier report there, and return report.html. table: all answers are from it. latex: also
+        write the tables of groups as results.tex."""
         write_report(folder, self.title, self.blocks)
+        if latex:
+            tables = [table_in_latex(section.table) for section in self.sections]
+            (folder / "results.tex").write_text("\n".join(tables), encoding="utf-8")
         for section in self.sections:  # a direction that was typed, so that the table can be compared by itself
             metric = section.comparison.metric
             rows = (table["data"] == section.title) & (table["metric"] == metric.name)

@@ -25,6 +25,14 @@ NAMES = [
     ("pos=t6", "pos=t6: unknown; did you mean "),
     ("experiment=published/nanogtp", "experiment=published/nanogtp: unknown; did you mean published/nanogpt"),
     ("pos._target_=my_file.Mine", "a class of your own is given as pos=own pos._target_=my_file.Mine"),
+    (
+        "-m pos=my_file.Mine,alibi,rope",
+        "_target_: my_file.Mine into conf/pos/mine.yaml, then -m --config-dir conf pos=mine,alibi,rope",
+    ),
+    (
+        "-m pos=own,alibi pos._target_=my_file.Mine",
+        "_target_: my_file.Mine into conf/pos/mine.yaml, then -m --config-dir conf pos=mine,alibi",
+    ),
     ("~pos", "~pos: can't be left out; pos=NAME chooses one"),
     ("pos=[t5,shaw]", "pos=[t5,shaw]: must be one option; -m pos=t5,shaw runs each"),
     ("pos=5", "pos=5: must be one option; valid: absolute"),

@@ -71,6 +71,18 @@ def test_an_author_s_mistake_is_one_line(mistake: str, tmp_path: Path, monkeypat
     assert "\n" not in str(refusal.value)
 
 
+def test_a_name_that_is_no_class_of_a_file_leads_to_those_that_the_file_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "misspelt.py").write_text(f"{HEAD}{FROZEN}pass".replace("class Mine(", "class MyScheme("))
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SettingError) as refusal:
+        compose_config("pos=own", "pos._target_=misspelt.Mine")
+    assert refusal.value.problem.endswith(("no Mine", "MyScheme?", "valid: MyScheme"))
+    with pytest.raises(SettingError, match=r"did you mean MyScheme\?(?!.*PositionScheme)"):
+        compose_config("pos=own", "pos._target_=misspelt.Myscheme")
+
+
 def test_a_class_on_the_command_line_brings_its_own_settings() -> None:
     target = "pos._target_=poslab.positions.t5.T5"
     given = [target, "pos=own", "pos.num_buckets=8"]

@@ -169,7 +169,7 @@ MISTAKES: dict[str, list[tuple[PositionScheme, str]]] = {
         (gives(score_mod=lambda x: x * (2 if x.shape[-2] > 128 else 1)), "causal, logits: off by "),
         (mine(tables=lambda self, shape: {"unused": torch.ones(3)}), "table unused gets no gradient, so that it would"),
     ],
-    "device": [(gives(embed=lambda x: x + torch.zeros(1, x.shape[1], 1)), "RuntimeError: ")],
+    "device": [(gives(embed=lambda x: x + torch.zeros(1, x.shape[1], 1)), "a tensor is made on the CPU: ")],
     "bfloat16": [(gives(rotate=lambda x: x * (2 if x.dtype == torch.bfloat16 else 1)), "logits: off by ")],
     "given positions": [
         (by_length, "rows together and alone: off by "),

@@ -11,12 +11,16 @@ from runs_to_compare import (
     set_scheme,
     table_in,
     table_of,
+    write_evaluation,
     write_run,
     write_task_run,
 )
 
+from poslab.comparison.results import Results, compared
 from poslab.config.nodes import default_scheme
-from poslab.errors import UserError
+from poslab.config.scripts import CompareConfig
+from poslab.errors import SettingError, UserError
+from poslab.runs.evaluation import LengthLoss
 from poslab.runs.load import read_runs
 from poslab.runs.plan import add_to_plan, read_plan
 from poslab.runs.table import run_table
@@ -62,6 +66,27 @@ def test_a_run_on_a_text(tmp_path: Path) -> None:
     assert set(references["metric"]) == {"last validation loss", "best validation loss"}  # those that are compared
     change_summary(folder, test_loss=4.5)  # of a part that was held out
     assert first_of_each(table_in(tmp_path).table, "metric")[0] == "test loss"
+
+
+def test_losses_at_a_length_of_an_evaluation_are_compared(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        for name, loss in (("t5", 3.0), ("alibi", 2.0)):
+            folder = write_run(tmp_path, name, seed, 4.0)
+            write_evaluation(folder, [LengthLoss(512, 256, loss, last=16, last_loss=loss + 0.01 * seed)])
+    results = Results(table_in(tmp_path).table, tmp_path)
+    (comparison,) = compared(results, CompareConfig(metric="last_loss", length=512)).values()
+    assert (comparison.metric.unit, comparison.metric.length) == ("nats per token", 512)
+    assert [group.name for group in comparison.groups] == ["alibi", "t5"]
+    assert next(iter(comparison.differences.values())).mean == pytest.approx(-1.0) or comparison.baseline == "alibi"
+
+
+def test_what_has_no_length_leads_to_what_has(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        write_run(tmp_path, "t5", seed, 4.0)
+    results = Results(table_in(tmp_path).table, tmp_path)
+    for asked in ({"metric": "loss", "length": 512}, {"metric": "last loss at 512"}, {"metric": "last_loss"}):
+        with pytest.raises(SettingError, match=r"last_loss, at the lengths that evaluation\.lengths"):
+            compared(results, CompareConfig(**asked))
 
 
 def test_a_run_on_a_task(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from tables import compared, rows
 from seedstats import headline
 from seedstats.section import Section
 from seedstats.statistics.failures import failed_seeds
+from simulations.estimates import failures_named
+from simulations.sweeps import NOISES, correlated
 
 SPEEDS = {"metric": "speed", "unit": "tokens", "better": "higher"}
 
@@ -30,6 +32,35 @@ def test_one_run_in_ten_by_twenty_sd_stands_before_the_mean() -> None:
     row = next(dict(zip(table.columns, row, strict=True)) for row in table.rows if row[0] == "a")
     assert row["failed"] == "1 of 10"
     assert [*row].index("failed") < [*row].index("median") < [*row].index("loss")
+
+
+def test_three_seeds_that_are_alike_make_no_failure_of_the_next_one() -> None:
+    """Runs of one seed share their batches, so that a seed may be worse for all of them."""
+    losses = {"learned_alibi": (3.1484, 3.1601, 3.1491), "alibi": (3.1483, 3.1603, 3.1489)}
+    losses["rope"] = (3.1517, 3.1615, 3.1537)
+    values = {name: dict(enumerate(of, start=1)) for name, of in losses.items()}
+    assert failed_seeds(values, 1) == {}
+    values["rope"][2] = 9.0  # what blew up is told from three seeds, too
+    assert failed_seeds(values, 1) == {"rope": [2]}
+
+
+def test_a_run_that_is_less_than_what_matters_worse_did_not_fail() -> None:
+    values = drawn(scale=0.0001)
+    values["a"][4] += 0.015
+    assert failed_seeds(values, 1) == {"a": [4]}
+    assert compared(rows(values), effect=0.02).failed == {}
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.99])
+@pytest.mark.parametrize(("groups", "seeds"), [(2, 8), (3, 3), (3, 5), (8, 3)])
+def test_at_most_one_page_of_a_thousand_names_a_failure_by_chance(groups: int, seeds: int, correlation: float) -> None:
+    count = 2000
+    named = failures_named(correlated(correlation), groups, seeds, count)
+    assert named <= 0.001 + 3 * (0.001 / count) ** 0.5
+
+
+def test_one_run_in_ten_by_twenty_sd_is_named_among_ten_seeds() -> None:
+    assert failures_named(NOISES["normal"], 3, 10, 200, worse=20) > 0.95
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -46,7 +46,7 @@ from poslab.runs.summary import Summary
 from poslab.sweep import job as job_module
 from poslab.sweep.job import JobFiles, run_job
 from poslab.sweep.job_list import Job, identity, list_jobs
-from poslab.sweep.sweep import _divide_threads, seconds_to_go
+from poslab.sweep.sweep import _divide_threads, _result, seconds_to_go
 from seedstats.claims import ALL, read_claims
 
 TRAIN = [sys.executable, str(REPOSITORY / "scripts" / "train.py")]
@@ -252,7 +252,10 @@ def test_an_edited_scheme_is_another_job_and_another_group(
         monkeypatch.delitem(sys.modules, "swept_scheme", raising=False)
         return swept_here("pos=own", "pos._target_=swept_scheme.MyALiBi", f"seed={seeds}", "run_dir=s")[1]
 
-    assert "2 jobs, 2 to run" in swept_as(ALIBI, "1,2")
+    first = swept_as(ALIBI, "1,2")
+    assert "2 jobs, 2 to run" in first
+    commands = [line for line in first.splitlines() if line.startswith(("compare", "explain"))]
+    assert [line.split()[-1] for line in commands] == ["allow_code=true"] * 2  # its own class did run just now
     assert "2 jobs, 0 to run" in swept_as(ALIBI, "1,2")
     edited = ALIBI.replace("bias = -slopes", "bias = slopes")
     assert "3 jobs, 3 to run" in (output := swept_as(edited, "1,2,3"))
@@ -533,6 +536,15 @@ def test_weights_to_begin_with_are_part_of_a_job_by_their_contents(tmp_path: Pat
     assert len({known, identity(beginning_with("other")), identity(beginning_with("deeper"))}) == 3
     with pytest.raises(UserError, match=r"^init_from=\S*/nowhere: "):
         identity(beginning_with("nowhere"))
+
+
+def test_a_job_that_never_began_was_not_interrupted(tmp_path: Path) -> None:
+    job = Job([], tmp_path / "never", compose_config(*TINY))
+    assert _result(job) == ("unfinished", "", "not started")
+    (tmp_path / "never").mkdir()
+    JobFiles(job.folder).log.parent.mkdir(parents=True, exist_ok=True)
+    JobFiles(job.folder).log.write_text("step 1")
+    assert _result(job)[2].startswith("interrupted")
 
 
 def test_an_interrupted_job_resumes_or_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from poslab.comparison.results import Results, compared, read_table_file
+from poslab.comparison.results import Results, at_lengths, compared, read_table_file
 from poslab.config.files import CLAIMS
 from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError, suggestion
-from poslab.metric import LAST_VALIDATION_LOSS, LOSS, TEST_LOSS
+from poslab.metric import LAST_VALIDATION_LOSS, LOSS, LOSSES_BY_LENGTH, TEST_LOSS
 from seedstats.answers import findings
 from seedstats.claims import Claim, read_claims, when_written
 from seedstats.comparison import Comparison
@@ -42,6 +42,10 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
         results = read_folders(config)
     for line in results.left_out:
         print(terminal.visible(f"left out  {' '.join(line.splitlines())}"))
+    # What is asked for may be among what is to be measured.
+    asked = {config.metric, *(part.metric for claim in claims for part in (claim, *(claim.all_of or ())))}
+    if config.measure and results.missing and asked & {*LOSSES_BY_LENGTH}:
+        results = results.measured()
     comparisons = compared(results, config)
     shown = [Results.section(results, title, comparison) for title, comparison in comparisons.items()]
     # The answer first, as the base class has it: pictures and measurements of runs take longer.
@@ -65,7 +69,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
         command,
         results.left_out,
     )
-    page = report.write(results.folder, results.table)
+    page = report.write(results.folder, results.table, latex=config.latex)
     means = results.write_means(comparisons)
     for note in (note for section in sections for note in (*section.comparison.notes, *section.notes)):
         print(terminal.visible(f"note: {note}"), file=sys.stderr)
@@ -85,7 +89,7 @@ def _verdicts(claims: Sequence[Claim], comparisons: Mapping[str, Comparison]) ->
     try:
         return verdicts(named, comparisons)
     except BadSetting as error:
-        raise SettingError(error.option, error.value, error.problem) from error
+        raise SettingError(error.option, error.value, f"{error.problem}{at_lengths(error)}") from error
 
 
 def _claims_file(name_or_path: str) -> Path:

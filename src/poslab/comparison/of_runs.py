@@ -40,7 +40,7 @@ Runs = dict[str, list[Run]]  # by the label of their group
 
 @dataclass(frozen=True)
 class RunResults(Results):
-    """Results of run folders. runs: by what is in the table's column `folder`. unmeasured: notes on runs without an
+    """Results of run folders. runs: by what is in the table's column `folder`. unmeasured: why runs have no
     evaluation, by folder; curves: of all runs."""
 
     config: CompareConfig = field(default_factory=CompareConfig)
@@ -49,7 +49,7 @@ class RunResults(Results):
     picked_from: Mapping[Path, Sequence[PlannedGroup]] = field(default_factory=dict)
     runs: Mapping[str, Run] = field(default_factory=dict)
     evaluations: Mapping[Path, Evaluation] = field(default_factory=dict)
-    unmeasured: Mapping[Path, str] = field(default_factory=dict)
+    unmeasured: Mapping[Path, UserError] = field(default_factory=dict)
 
     @property
     def missing(self) -> list[Run]:
@@ -59,7 +59,7 @@ class RunResults(Results):
 
     def measured(self) -> "RunResults":
         compute_on(self.config.threads)
-        missing, evaluations, notes = self.missing, dict(self.evaluations), dict[Path, str]()
+        missing, evaluations, errors = self.missing, dict(self.evaluations), dict[Path, UserError]()
         runs = "1 run" if len(missing) == 1 else f"{len(missing)} runs"
         seconds = sum(map(evaluation_seconds, missing))
         print(
@@ -69,8 +69,8 @@ class RunResults(Results):
             try:
                 evaluations[run.folder] = evaluate_run(run.folder, allow_code=self.config.allow_code)
             except UserError as error:
-                notes[run.folder] = f"{run.folder} is not evaluated by length and position: {error}"
-        return replace(self, table=self._table(evaluations).table, evaluations=evaluations, unmeasured=notes)
+                errors[run.folder] = error
+        return replace(self, table=self._table(evaluations).table, evaluations=evaluations, unmeasured=errors)
 
     def _table(self, evaluations: Mapping[Path, Evaluation]) -> RunTable:
         differing = self.config.allow_differences
@@ -101,7 +101,7 @@ class RunResults(Results):
         losses_by_length = length_table(comparison, "sliding loss", "Loss by length, sliding windows, nats")
         beyond = {label: _at_longest(seed_evaluations) for label, seed_evaluations in evaluations.items()}
         all_runs = [run for of in runs.values() for run in of]
-        unmeasured = [self.unmeasured[run.folder] for run in all_runs if run.folder in self.unmeasured]
+        unmeasured = _without_evaluation([run.folder for run in all_runs], self.unmeasured)
         base = super().section(title, comparison)
         trained = " or ".join(dict.fromkeys(f"{run.summary.training_length:,}" for run in all_runs))
         return replace(
@@ -179,6 +179,19 @@ def read_folders(config: CompareConfig) -> RunResults:
 
 def _diverged(comparison: Comparison) -> dict[str, int]:
     return {group.label: len(group.diverged) for group in comparison.groups}
+
+
+def _without_evaluation(folders: Sequence[Path], errors: Mapping[Path, UserError]) -> list[str]:
+    """Return a note for each reason why runs have no evaluation, with all runs that it holds for."""
+    by_reason: dict[str, list[Path]] = {}
+    for folder in (folder for folder in folders if folder in errors):
+        error = errors[folder]
+        by_reason.setdefault(error.problem if isinstance(error, SettingError) else str(error), []).append(folder)
+    notes = []
+    for reason, of in by_reason.items():
+        are, why = ("is", errors[of[0]]) if len(of) == 1 else ("are", reason)
+        notes.append(f"{', '.join(map(str, of))} {are} not evaluated by length and position: {why}")
+    return notes
 
 
 def _at_longest(evaluations: Sequence[Evaluation]) -> str:

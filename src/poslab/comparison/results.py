@@ -13,7 +13,7 @@ from poslab.config.files import require_writable
 from poslab.config.nodes import default_settings, schemes
 from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError, UserError, as_typed
-from poslab.metric import BEST_VALIDATION_LOSS, LAST_VALIDATION_LOSS, LOSS, TEST_LOSS
+from poslab.metric import BEST_VALIDATION_LOSS, LAST_VALIDATION_LOSS, LOSS, LOSSES_BY_LENGTH, TEST_LOSS
 from seedstats.comparison import Comparison, compare
 from seedstats.errors import BadSetting, BadTable
 from seedstats.page.blocks import Block
@@ -81,13 +81,14 @@ def compared(results: Results, config: CompareConfig) -> dict[str, Comparison]:
             raise SettingError("validation", config.validation, problem)
         metric = BEST_VALIDATION_LOSS
     usual = {name: {key: as_typed(value) for key, value in default_settings(name).items()} for name in schemes()}
+    better = config.better or ("lower" if metric in LOSSES_BY_LENGTH else None)
     try:
         return compare(
             results.table,
             baseline=config.baseline,
             metric=metric,
             length=config.length,
-            better=config.better,
+            better=better,
             pairs="all" if config.pairs == "all" else "baseline",
             effect=config.effect,
             looks=config.looks,
@@ -95,11 +96,21 @@ def compared(results: Results, config: CompareConfig) -> dict[str, Comparison]:
             defaults=usual,
         )
     except BadSetting as error:
-        raise SettingError(error.option, error.value, error.problem) from error
+        raise SettingError(error.option, error.value, f"{error.problem}{at_lengths(error)}") from error
     except BadTable as error:
         if config.table:
             raise SettingError("table", config.table, str(error)) from error
         raise UserError(str(error)) from error
+
+
+def at_lengths(error: BadSetting) -> str:
+    """Return how a text's loss is compared at a length, for an error about a metric or a length; else ""."""
+    if error.option not in ("metric", "length") or "loss" not in f"{error.value} {error.problem}":
+        return ""
+    return (
+        "; a text's loss at a length is last_loss, at the lengths that evaluation.lengths=[64,256] gives to training, "
+        "or that evaluate or compare have measured"
+    )
 
 
 def still_falling(comparison: Comparison) -> list[str]:

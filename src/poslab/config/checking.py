@@ -158,7 +158,9 @@ def imported(target: str, option: str) -> Any:
     try:
         loaded = importlib.import_module(module)
         if not hasattr(loaded, name):  # as where a file has the name of a module of Python's library
-            near = suggestion(name, [other for other, value in vars(loaded).items() if callable(value)])
+            # Of a file those that it makes, not those that it imports.
+            made = [other for other, value in vars(loaded).items() if getattr(value, "__module__", "") == module]
+            near = suggestion(name, made or [other for other, value in vars(loaded).items() if callable(value)])
             meant = f"; {near}" if near.startswith("did you mean") else ""
             raise ImportError(f"{getattr(loaded, '__file__', None) or 'a part of Python'} has no {name}{meant}")
         return getattr(loaded, name)

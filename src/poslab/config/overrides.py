@@ -71,6 +71,14 @@ def parse_arguments(typed: Sequence[str]) -> tuple[list[str], list[str]]:
             raise UserError(f"{name}={text}: not used; run_dir={text} names the folder of a run")
         if text.startswith("[") and name in config_groups() and name not in _MERGED:
             raise UserError(f"{name}={text}: must be one option; -m {name}={text.strip('[]')} runs each")
+    schemes = [name.strip() for name in given.get("pos", "").split(",")]
+    own_class = given.get(f"pos.{TARGET}") or next((name for name in schemes if "." in name), "my_file.Mine")
+    if len(schemes) > 1 and (_OWN in schemes or any(re.fullmatch(r"[\w.]+\.\w+", name) for name in schemes)):
+        beside = ",".join(["mine", *(name for name in schemes if name != _OWN and "." not in name)])
+        raise UserError(
+            f"pos={given['pos']}: beside others, a class of your own needs a name: write the line "
+            f"{TARGET}: {own_class} into conf/pos/mine.yaml, then -m --config-dir conf pos={beside}"
+        )
     if f"pos.{TARGET}" in given and given.get("pos") != _OWN and "resume" not in given:
         target = given[f"pos.{TARGET}"]
         raise UserError(f"pos.{TARGET}={target}: a class of your own is given as pos={_OWN} pos.{TARGET}={target}")

@@ -138,6 +138,7 @@ class CompareConfig(Checked):
     out: str | None = setting(
         None, help='folder of the report; null: "report" in the folder of the runs, or NAME-report beside NAME.csv'
     )
+    latex: bool = setting(False, help="also write the table of results as results.tex")
     allow_differences: bool = setting(False, help="compare runs that differ in more than the scheme")
     threads: Threads | None = setting(None, help=_THREADS)
     allow_code: bool = setting(False, help="import schemes from outside poslab that checkpoints name")

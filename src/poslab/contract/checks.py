@@ -158,7 +158,14 @@ def check_device(scheme: PositionScheme, **block: Any) -> Iterator[Difference]:
     Without CUDA, a model on "meta" still tells whether all tensors are made on the model's device.
     """
     tokens = random_tokens(SIZES["context_length"])
-    small_model(scheme, attention_backend="reference", **block).to("meta")(tokens.to("meta"))
+    try:
+        small_model(scheme, attention_backend="reference", **block).to("meta")(tokens.to("meta"))
+    except RuntimeError as error:
+        if "meta" not in str(error):
+            raise
+        raise Differs(
+            "a tensor is made on the CPU: make it where the tables or the tokens are, as with device=table.device"
+        ) from error
     if not torch.cuda.is_available():
         raise NotTried("there is no CUDA here; all tensors are made on the model's device, as they must")
     on_cuda = _logits_and_gradients(small_model(scheme, **block).float().cuda(), tokens.cuda())

@@ -16,7 +16,7 @@ import pandas as pd
 
 from poslab.config.nodes import default_scheme
 from poslab.errors import UserError, as_typed
-from poslab.metric import BEST_VALIDATION_LOSS, LAST_VALIDATION_LOSS, LOSS, TEST_LOSS, Metric
+from poslab.metric import BEST_VALIDATION_LOSS, LAST_VALIDATION_LOSS, LOSS, LOSSES_BY_LENGTH, TEST_LOSS, Metric
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.groups import are_crossed, differences_beyond_the_scheme, group_runs, named_conditions, untried
 from poslab.runs.load import LeftOut, Run
@@ -29,7 +29,7 @@ _LOSSES = (TEST_LOSS, LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS)
 # Of a summary; those that a report's table has are in `comparison.costs`.
 _FACTS = ("params_scheme", "tokens_per_s", "wall_time_s", "peak_memory_mb", "steps", "late_fall")
 
-_BY_WINDOW = {"window loss": "loss", "sliding loss": "sliding_loss"}  # of an evaluation, by length
+_BY_WINDOW = dict(zip(LOSSES_BY_LENGTH, ("loss", "sliding_loss", "last_loss"), strict=True))  # fields of an evaluation
 
 
 FigureKey = tuple[str, int | None]  # metric, length
@@ -230,7 +230,8 @@ class _Section:
     def _unit(self, metric: str) -> dict[str, str]:
         """Return the metric's unit and which way is better, if that is known."""
         if metric not in _LOSSES and not any(metric in run.metrics for run in self.runs):
-            return {}
+            # Without a direction: where a run isn't measured, no value is missing.
+            return {"unit": self.runs[0].summary.measure(LOSS).unit} if metric in _BY_WINDOW else {}
         of: Metric = self.runs[0].summary.measure(LOSS if metric in _LOSSES else metric)
         return {"unit": of.unit, "better": "higher" if of.higher_is_better else "lower"}
 

@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 from poslab.config.command_line import command_line
 from poslab.config.files import require_writable
 from poslab.config.overrides import quoted_text, unquoted
+from poslab.config.trust import needs_allow_code
 from poslab.errors import UserError
 from poslab.processes import launched
 from poslab.processors import available
@@ -175,10 +176,18 @@ def _conclude(jobs: list[Job], folder: Path) -> bool:
     if disk := disk_words([RunFolder(job.folder) for job in possible]):
         print(f"disk     {disk}")
     print(f"runs     {folder}\ncurves   {shlex.join(['tensorboard', '--logdir', str(folder)])}\ncolours  {COLOURS}")
+<<<<<<< HEAD
     print(f"compare  {command_line('compare', f'runs={folder}')}")
     if possible:
         explained = folder if len(possible) == 2 else possible[0].folder  # two stand side by side
         print(f"explain  {command_line('explain', str(explained))}")
+=======
+    own_code = any(job.config is not None and needs_allow_code(job.config.plain) for job in possible)
+    allowed = ["allow_code=true"] if own_code else []
+    print(f"compare  {command_line('compare', f'runs={folder}', *allowed)}")
+    if len(possible) == 2:
+        print(f"explain  {command_line('explain', str(folder), *allowed)}")  # puts them side by side
+>>>>>>> 85205720 (A run is called failed by what few seeds can tell; a class of one's own, and losses at a length, lead on where they are typed wrong)
     succeeded = [job.impossible or (job.finished and not JobFiles(job.folder).failure) for job in jobs]
     return not never and all(succeeded)
 
@@ -187,7 +196,8 @@ def _result(job: Job) -> tuple[str, str, str]:
     notes = [f"was finished before{', by other code' if job.other_code else ''}"] if job.reused else []
     if not job.finished:
         files = JobFiles(job.folder)
-        reason = files.failure or ("another process is running it" if files.claimed else "interrupted")
+        begun = "interrupted" if RunFolder(job.folder).is_run or files.log.exists() else "not started"
+        reason = files.failure or ("another process is running it" if files.claimed else begun)
         reason += f" (log: {files.log})" if files.log.exists() else ""
         if not job.trained:
             return "failed" if files.failure else "unfinished", "", reason

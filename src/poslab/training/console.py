@@ -16,6 +16,7 @@ from pytorch_lightning.callbacks import TQDMProgressBar
 
 from poslab.config.command_line import command_line
 from poslab.config.nodes import briefly
+from poslab.config.trust import needs_allow_code
 from poslab.errors import as_typed
 from poslab.metric import LOSS, perplexity
 from poslab.processes import rank
@@ -55,12 +56,13 @@ def conclude(summary: Summary, module: LanguageModel, folder: RunFolder, further
     # In double quotes, which are easier to read and to change than what shlex makes of an apostrophe.
     prompt = re.sub(r'(["\\$`])', r"\\\1", module.data.vocabulary.decode(module.data.prompt))
     named = f"./{folder}" if str(folder).startswith("-") else str(folder)  # or it would be a flag
+    allowed = ["allow_code=true"] if needs_allow_code(module.config.plain) else []
     commands = {
         "curves": shlex.join(["tensorboard", "--logdir", str(folder.path.parent)]),
         "colours": COLOURS,
         **further,
-        "explain": command_line("explain", named),
-        "generate": f'{command_line("generate", named)} prompt="{prompt}"',
+        "explain": command_line("explain", named, *allowed),
+        "generate": f'{command_line("generate", named, *allowed)} prompt="{prompt}"',
     }
     if disk := disk_words([folder]):
         print(f"disk     {disk}")
