@@ -11,7 +11,7 @@ Of simulated pages of normal values, 2 to 27 groups of 3 to 12 seeds whose runs 
 name a run (data/studies/simulated_claims/failed.csv).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -53,8 +53,9 @@ def failed_runs(values: NDArray[Any], effect: float = 0.0) -> NDArray[Any]:
     distances = values - _median(values, -1)
     unseeded = values - np.where(shared, _median(distances, -2), 0.0)
     unseeded -= _median(unseeded, -1)
-    spreads = _TO_SD * np.nanquantile(np.abs(unseeded), 0.75, axis=(-2, -1), keepdims=True)
-    own_spreads = _TO_SD * np.nanquantile(np.abs(unseeded), 0.75, axis=-1, keepdims=True)
+    quantile: Callable[..., Any] = np.quantile if there.all() else np.nanquantile  # which goes page by page
+    spreads = _TO_SD * quantile(np.abs(unseeded), 0.75, axis=(-2, -1), keepdims=True)
+    own_spreads = _TO_SD * quantile(np.abs(unseeded), 0.75, axis=-1, keepdims=True)
     has_own = there.sum(1, keepdims=True) >= _FEWEST_OF_GROUP
     spreads = np.where(has_own, np.maximum(spreads, own_spreads), spreads)
     limit = max(LIMIT, float(special.stdtrit(freedom / 2, 1 - _FALSE / there.sum())))
