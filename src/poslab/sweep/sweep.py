@@ -176,18 +176,12 @@ def _conclude(jobs: list[Job], folder: Path) -> bool:
     if disk := disk_words([RunFolder(job.folder) for job in possible]):
         print(f"disk     {disk}")
     print(f"runs     {folder}\ncurves   {shlex.join(['tensorboard', '--logdir', str(folder)])}\ncolours  {COLOURS}")
-<<<<<<< HEAD
-    print(f"compare  {command_line('compare', f'runs={folder}')}")
-    if possible:
-        explained = folder if len(possible) == 2 else possible[0].folder  # two stand side by side
-        print(f"explain  {command_line('explain', str(explained))}")
-=======
     own_code = any(job.config is not None and needs_allow_code(job.config.plain) for job in possible)
     allowed = ["allow_code=true"] if own_code else []
     print(f"compare  {command_line('compare', f'runs={folder}', *allowed)}")
-    if len(possible) == 2:
-        print(f"explain  {command_line('explain', str(folder), *allowed)}")  # puts them side by side
->>>>>>> 85205720 (A run is called failed by what few seeds can tell; a class of one's own, and losses at a length, lead on where they are typed wrong)
+    if possible:
+        explained = folder if len(possible) == 2 else possible[0].folder  # two stand side by side
+        print(f"explain  {command_line('explain', str(explained), *allowed)}")
     succeeded = [job.impossible or (job.finished and not JobFiles(job.folder).failure) for job in jobs]
     return not never and all(succeeded)
 
