@@ -9,6 +9,7 @@ from common import REPOSITORY
 
 from seedstats import compare, read_table
 from seedstats.claims import read_claims
+from seedstats.finding import p_text
 from seedstats.verdict import Verdict, verdicts
 from studies import blocks
 from studies.tables import TEXTS, TWIN
@@ -53,6 +54,31 @@ def test_the_rates_are_those_that_the_rule_chooses_and_no_last_ones() -> None:
     pd.testing.assert_frame_equal(chosen, pd.read_csv(blocks.FOLDER / "rates.csv"))
     for rate, tried in zip(chosen["rate"], chosen["tried"], strict=True):
         assert min(map(float, tried.split())) < rate < max(map(float, tried.split()))
+
+
+def test_the_factors_are_those_that_the_rule_chooses_at_the_chosen_rates() -> None:
+    runs, rates = (pd.read_csv(blocks.FOLDER / name) for name in ("factors.csv.gz", "rates.csv"))
+    pd.testing.assert_frame_equal(blocks.choose(runs, "factor"), pd.read_csv(blocks.FOLDER / "factors.csv"))
+    cell = ["data", "block", "name", "rate"]
+    assert len(runs[cell].drop_duplicates().merge(rates, on=cell)) == 12  # three schemes, two blocks, two texts
+
+
+def test_the_cells_whose_factor_won_are_trained_with_it() -> None:
+    cell = ["data", "block", "name"]
+    chosen = pd.read_csv(blocks.FOLDER / "factors.csv").merge(pd.read_csv(blocks.FOLDER / "rates.csv"), on=cell)
+    asked = {(*row[:3], row.rate, row.factor) for row in chosen.itertuples(index=False) if row.factor != 1}
+    file = REPOSITORY / "configs/experiment/study/blocks_tuned.yaml"
+    trained = set()
+    for grid in yaml.safe_load(file.read_text())["hydra"]["sweeper"]["grids"]:
+        data = TEXTS[0] if grid["data"] == "shakespeare_characters" else TEXTS[1]
+        block = "modern" if "model" in grid else "gpt2"
+        factor = grid["optim.position_learning_rate_factor"]
+        trained |= {(data, block, name, grid["optim.learning_rate"], factor) for name in grid["pos"].split(",")}
+    assert trained == asked
+    tuned = pd.read_csv(blocks.FOLDER / "tuned.csv.gz")
+    runs = tuned[(tuned["metric"] == "last_loss") & (tuned["length"] == 512)]
+    assert {*runs[[*cell, "rate", "factor"]].itertuples(index=False, name=None)} == asked
+    assert set(runs.groupby(cell)["seed"].agg(lambda seeds: tuple(sorted(seeds)))) == {tuple(range(201, 209))}
 
 
 @pytest.mark.parametrize(("stage", "texts"), [("blocks", TEXTS), ("ladder", TEXTS[:1])])
@@ -102,6 +128,29 @@ def test_the_page_has_the_verdicts_of_the_table(verdicts_of_runs: list[Verdict])
     ):
         assert claim[:3] == told[:3]
         assert (beyond, p, result, n) == (numbers[0], f"{numbers[1]}, {numbers[2]}", verdict, "8")
+
+
+def test_the_page_has_what_factors_change() -> None:
+    page = (blocks.FOLDER / "README.md").read_text()
+    runs, tuned = (read_table(blocks.FOLDER / name) for name in ("runs.csv.gz", "tuned.csv.gz"))
+    factors = pd.read_csv(blocks.FOLDER / "factors.csv").set_index(["data", "block", "name"])["factor"]
+    before, after = blocks.means(runs), blocks.means(tuned)
+    assert len(after) == 9
+    for cell, row in after.iterrows():
+        text = "Python" if cell[0] == TEXTS[1] else "Shakespeare"
+        block = "modern" if cell[1] == "modern" else "GPT-2's"
+        changes = " | ".join(f"{before.loc[cell, column]:.3f}, {row[column]:.3f}" for column in ("in range", "excess"))
+        assert f"| {text} | {block} | `{cell[2]}`, {factors[cell]} | {changes} |" in page
+    results = {str(verdict.claim)[:2]: verdict for verdict in blocks.verdicts_with_factors(runs, tuned)}
+    assert {name: verdict.result for name, verdict in results.items()} == {
+        "C2": "not shown",
+        "C3": "shown",
+        "C4": "the opposite shown",
+        "C5": "shown",
+        "C6": "not shown",
+    }
+    for p in (results["C5"].p, results["C3"].p, results["C2"].p, results["C4"].p_opposite):
+        assert f"p = {p_text(p)})" in page
 
 
 def test_the_figure_shows_the_means() -> None:
