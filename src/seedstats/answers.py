@@ -219,27 +219,32 @@ def caveats(comparison: Comparison) -> list[str]:
     early = "Seeds are missing. To compare again once they are there is a second look: give looks=2 both times"
     looked = [early] if _missing(comparison) and comparison.looks == 1 else []
     others = (*lost, *looked, *confounded(comparison.groups))
-    return [*map(ended, comparison.caveats), *worse_than_references(comparison), *map(ended, others)]
+    return [*map(ended, comparison.caveats), *not_above_references(comparison), *map(ended, others)]
 
 
-def worse_than_references(comparison: Comparison) -> list[str]:
-    """Return a caveat for each reference that groups are worse than."""
-    means = {group.label: group.estimate.mean for group in comparison.judged}
-    return [*map(ended, reference_caveats(means, comparison.references, comparison.worse_than, comparison.metric))]
+def not_above_references(comparison: Comparison) -> list[str]:
+    """Return a caveat for each reference that groups are not shown to be better than."""
+    sign = comparison.metric.sign
+    ends = {}
+    for group in comparison.judged:
+        values = group.estimate.interval or (group.estimate.mean,)
+        ends[group.label] = max(values, key=lambda value: sign * value)  # the worse end
+    return [*map(ended, reference_caveats(ends, comparison.references, comparison.worse_than, comparison.metric))]
 
 
 def reference_caveats(
     groups: Mapping[str, float], references: Mapping[str, float], worse: Mapping[str, str], metric: Metric
 ) -> list[str]:
-    """Return a caveat on groups, by the mean of each, that are worse than a reference: the best one that they miss."""
+    """Return a caveat on groups, by the worse end of each one's interval, that may be no better than a reference: the
+    easiest one that they miss."""
     by_value = sorted(references, key=lambda name: metric.sign * references[name], reverse=True)  # the worst first
     missed: dict[str, list[str]] = {}
-    for label, mean in groups.items():
-        worst = next((name for name in by_value if metric.sign * (mean - references[name]) > 0), None)
+    for label, end in groups.items():
+        worst = next((name for name in by_value if metric.sign * (end - references[name]) > 0), None)
         if worst is not None:
             missed.setdefault(worst, []).append(label)
     return [
-        f"{', '.join(labels)} {'are' if len(labels) > 1 else 'is'} worse than the {name} "
+        f"{', '.join(labels)} {'are' if len(labels) > 1 else 'is'} not shown to be better than the {name} "
         f"({metric.text(references[name])}){f': {worse[name]}' if worse.get(name) else ''}"
         for name, labels in missed.items()
     ]

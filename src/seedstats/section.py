@@ -7,7 +7,7 @@ from functools import partial
 from statistics import median_low
 
 from seedstats import pairs
-from seedstats.answers import all_findings, caveats, findings, fine_print, headline, worse_than_references
+from seedstats.answers import all_findings, caveats, findings, fine_print, headline, not_above_references
 from seedstats.choosing import choices_table
 from seedstats.comparison import Comparison
 from seedstats.effects import effects_table
@@ -70,7 +70,7 @@ class Section:
         """Return the answer in one line, right below it that its models are worse than a reference, the findings, and
         what else weakens them."""
         comparison = self.comparison
-        undertrained = worse_than_references(comparison)
+        undertrained = not_above_references(comparison)
         weak = [text for text in (*caveats(comparison), *map(ended, self.caveats)) if text not in undertrained]
         lists = [Bullets([*self.targets, *findings(comparison)], "answer"), Bullets(weak, "caveat")]
         first = [

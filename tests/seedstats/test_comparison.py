@@ -180,7 +180,7 @@ def test_caveats_of_runs_stand_once_and_those_of_references_are_no_caveats_of_gr
     easy = reference("unigram model", 9.0)
     assert caveats(compared(table, easy)) == ["short text.", "other device."]
     one = compared(table, worse, easy)
-    assert caveats(one)[2:] == ["absolute is worse than the bigram model (3.8000): hardly trained."]
+    assert caveats(one)[2:] == ["absolute is not shown to be better than the bigram model (3.8000): hardly trained."]
     assert [group.label for group in one.groups] == ["t5", "absolute"]
     assert one.comparisons == 1
     assert Section("text", one).table.foot == [
@@ -189,7 +189,7 @@ def test_caveats_of_runs_stand_once_and_those_of_references_are_no_caveats_of_gr
     at_20, at_40 = (reference("chance", 0.5, SHARE, length=length) for length in (20, 40))
     shares = rows({"absolute": BASE, "shaw": SHAW}, SHARE, length=20)
     assert compared(at_40, shares).references == {}
-    assert caveats(compared(at_20, shares)) == ["absolute is worse than the chance (0.500)."]
+    assert caveats(compared(at_20, shares)) == ["absolute is not shown to be better than the chance (0.500)."]
 
 
 # Names of groups
@@ -304,3 +304,10 @@ def test_the_first_row_has_the_usual_metric() -> None:
     table = table_of(*of_two_metrics())
     assert metric_of(table, None, None, None) == Metric("exact", "of the examples", True, 20)
     assert metric_of(table[::-1], None, None, None) == Metric("loss", "nats per token")
+
+
+def test_a_group_whose_interval_reaches_a_reference_is_not_shown_to_be_better() -> None:
+    losses_of_t5 = {"t5": [3.0, 3.1, 3.2, 3.3, 3.4]}  # mean 3.2, interval 3.00 to 3.40
+    for value, told in ((3.3, True), (3.5, False)):
+        compared_with = compared(rows(losses_of_t5), reference("bigram model", value))
+        assert any("bigram model" in text for text in caveats(compared_with)) == told

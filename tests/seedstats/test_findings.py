@@ -239,10 +239,10 @@ def test_what_no_test_of_these_seeds_knows() -> None:
     ("absolute", "t5", "caveats"),
     [
         (5.3, 5.1, []),
-        (5.5, 5.1, ["absolute is worse than the bigram model (5.4000): hardly trained"]),
-        (7.1, 5.5, ["absolute is worse than the unigram model (6.1000)",
-                    "t5 is worse than the bigram model (5.4000): hardly trained"]),
-        (7.1, 7.0, ["absolute, t5 are worse than the unigram model (6.1000)"]),
+        (5.5, 5.1, ["absolute is not shown to be better than the bigram model (5.4000): hardly trained"]),
+        (7.1, 5.5, ["absolute is not shown to be better than the unigram model (6.1000)",
+                    "t5 is not shown to be better than the bigram model (5.4000): hardly trained"]),
+        (7.1, 7.0, ["absolute, t5 are not shown to be better than the unigram model (6.1000)"]),
     ],
 )  # fmt: skip
 def test_groups_that_are_worse_than_references(absolute: float, t5: float, caveats: list[str]) -> None:

@@ -74,7 +74,10 @@ def test_a_report_of_one_comparison_begins_with_its_answer() -> None:
     whole = Report([section], command="python -m seedstats", left_out=["no runs"], across=[drawing])
     headline, worse, *_ = whole.blocks[0].text
     assert headline.text.startswith("t5 is best: ")
-    assert (worse.text, worse.large) == ("t5, absolute are worse than the bigram (3.0000).", True)  # in its size
+    assert (worse.text, worse.large) == (
+        "t5, absolute are not shown to be better than the bigram (3.0000).",
+        True,
+    )  # in its size
     names = [figure.name for figure in figures(whole.blocks)]
     assert sorted(names) == ["results", "results_", "results__"]
     texts = "\n".join(map(str, whole.blocks))
