@@ -4,6 +4,7 @@ They stay dataclasses of Python's own: pydantic is loaded with the first check (
 makes one in Python needs none of it.
 """
 
+import re
 from typing import Any, ClassVar
 
 # No unknown settings, numbers where text is asked for become text, and no number is infinite.
@@ -48,8 +49,8 @@ def by_context(kind: type) -> Any:
 
 
 def with_numbers_as_they_are(schema: Any) -> Any:
-    """Return pydantic's schema so that true is no number, and 2.0 no whole one, which pydantic would convert; text may
-    be either."""
+    """Return pydantic's schema so that true is no number, which pydantic would convert. 1e3 is a whole one; text may be
+    either."""
     if isinstance(schema, list | tuple):
         return type(schema)(map(with_numbers_as_they_are, schema))
     if not isinstance(schema, dict):
@@ -62,7 +63,9 @@ def with_numbers_as_they_are(schema: Any) -> Any:
     whole = inner["type"] == "int"
 
     def as_it_is(value: Any) -> Any:
-        if isinstance(value, bool) or (whole and isinstance(value, float)):
+        if whole and isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?[eE]\+?\d{1,2}", value):
+            value = float(value)
+        if isinstance(value, bool) or (whole and isinstance(value, float) and not value.is_integer()):
             raise PydanticCustomError(f"{inner['type']}_parsing", "no number")
         return value
 

@@ -90,6 +90,14 @@ def require_one_of(choices: Iterable[Any], **settings: Any) -> None:
             raise SettingError(option, value, f"unknown; {suggestion(str(value), map(str, valid))}")
 
 
+def require_kind(kind: type, instead: str, **arguments: object) -> None:
+    """Raise SettingError, with a call to make instead, for the first of the named arguments that is none of a kind."""
+    for option, value in arguments.items():
+        if not isinstance(value, kind):
+            shown = value if isinstance(value, str) else described(value)
+            raise SettingError(option, shown, f"must be a {kind.__name__}, as in {instead}")
+
+
 # By the last part of a setting's name, what other projects call it: nanoGPT, litgpt, transformers, Lightning, and the
 # commands of poslab among each other. Underscores and capitals don't count.
 _CALLED_ELSEWHERE = {
@@ -120,6 +128,7 @@ _CALLED_ELSEWHERE = {
     "embed_dim": "n_embd n_embed d_model dim hidden_size hidden_dim emb_dim embedding_dim embd width model_dim",
     "num_layers": "n_layer n_layers layers depth num_hidden_layers n_blocks",
     "num_heads": "n_head n_heads heads nhead num_attention_heads",
+    "heads": "num_heads n_head n_heads nhead num_attention_heads",
     "head_dim": "head_size d_head dim_head d_kv n_embd_head",
     "num_kv_heads": "n_kv_head n_kv_heads num_key_value_heads kv_heads n_query_groups",
     "mlp": "activation act activation_function hidden_act ffn feed_forward",
@@ -157,6 +166,9 @@ _CALLED_ELSEWHERE = {
     "max_new_tokens": "new_tokens max_tokens num_tokens n_tokens tokens",
     "temperature": "temp",
     "samples": "num_samples n_samples num_return_sequences",
+    "generate": "sample inference predict chat complete",
+    "evaluate": "test validate score",
+    "explain": "visualize inspect interpret",
     "prompt": "text start p",
     "sentence": "text prompt",
     "lengths": "length",

@@ -41,8 +41,23 @@ def test_lists_its_commands_and_says_its_version(program: Called) -> None:
     assert (code, complaints) == (0, "")
     assert all(f"  poslab {name} " in text for name in COMMANDS)
     assert program("--help") == program("-h") == (0, text, "")
-    for typed in (["--version"], ["version"], ["train", "--version"], ["compare", "--version"]):
+    for typed in (["--version"], ["-v"], ["-V"], ["version"], ["train", "--version"], ["compare", "--version"]):
         assert program(*typed) == (0, f"poslab {__version__}\n", "")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_is_asked_for_either_way(name: str, program: Called) -> None:
+    assert program("help", name) == program(name, "--help")
+
+
+def test_the_configuration_of_a_run_leads_to_its_folder(program: Called, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").touch()
+    for typed in (["--config", "run/config.yaml"], ["--config=run/config.yaml"]):
+        code, _, complaint = program("train", *typed)
+        assert code == 2
+        assert "resume=run " in complaint
+        assert "init_from=run " in complaint
 
 
 def test_lists_every_option_once_in_a_line(program: Called) -> None:
@@ -199,6 +214,14 @@ def test_what_is_no_command(program: Called) -> None:
         ("evaluate last 512", "lengths=512"),
         ("evaluate last 64,512", "lengths=64,512"),
         ("export last out", "to=out"),
+        # A setting, or another program's word, as a command.
+        ("resume r2", "train resume=r2"),
+        ("resume", "train resume="),
+        ("pos t5", "train pos=t5"),
+        ("sample r1", "mean generate?"),
+        ("test r1", "mean evaluate?"),
+        ("train resume", "resume=VALUE"),
+        ("train resume r2", "resume=r2"),
     ],
 )
 def test_a_line_that_is_refused_leads_to_one_that_is_not(

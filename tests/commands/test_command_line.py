@@ -144,6 +144,7 @@ def test_several_paths(typed: str, paths: list[str], tmp_path: Path, monkeypatch
 def test_values_have_the_types_of_their_fields() -> None:
     line = ["path=a=b", "count=7", "share=1e-3", "flag=TRUE", "sizes=[64, 128]", "folders=x"]
     assert parse_line(Schema, line) == Schema("a=b", 7, 0.001, True, [64, 128], ["x"])
+    assert parse_line(Schema, ["path=p", "count=1e3", "sizes=1.5e2"]) == Schema("p", 1000, sizes=[150])
     assert parse_line(Schema, ["path=p", "sizes=64,128"]).sizes == [64, 128]
     assert parse_line(Schema, ["path=p", "share=null", "count=1", "count=2"]) == Schema("p", 2)
 
@@ -156,6 +157,7 @@ def test_values_have_the_types_of_their_fields() -> None:
         (["-m"], "-m: unknown flag; --help shows what there is"),
         (["pth=x"], "pth=x: unknown setting; did you mean path? valid: path, count"),
         (["count=1,2"], "count=1,2: must be a whole number"),
+        (["path=p", "count=1.5e0"], "count=1.5e0: must be a whole number"),
         (["count=${share}"], "count=${share}: must be a whole number"),
         (["sizes="], "sizes=: must be a list"),
         (["sizes=64,x"], "sizes.1=x: must be a whole number"),

@@ -1,5 +1,6 @@
 """Weights out to transformers and in from it: equal logits, equal tokens, and what is refused."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from dataclasses import fields
@@ -17,7 +18,7 @@ from torch.nn import functional as F
 import poslab
 from poslab import GPT
 from poslab.config.schema import OF_BLOCK
-from poslab.data.tokenizer import Characters, Vocabulary, load_tokenizer
+from poslab.data.tokenizer import Bytes, Characters, Symbols, Vocabulary, load_tokenizer, observed_ids
 from poslab.errors import SettingError
 from poslab.hf.export import export
 from poslab.hf.pretrained import init_from_pretrained, rotation_of
@@ -69,6 +70,43 @@ def test_the_tokenizer_is_the_same(tmp_path: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in ("It's a  test,\n\nfoo 123", " é東京 \t\U0001f600", ""):
         assert tokenizer.encode(text) == checkpoint.vocabulary.encode(text)
+
+
+TEXT = "It's a  test,\n\nfoo 123, \u00e9\u6771\u4eac \t\U0001f600"
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "text", "strange"),
+    [
+        (Vocabulary(Bytes()), TEXT, None),
+        (Vocabulary(Bytes(), observed_ids(torch.tensor(list(TEXT.encode())))), TEXT, "x"),
+        (Vocabulary(Characters(), observed_ids(torch.tensor(list(map(ord, TEXT))))), TEXT, "x"),
+        (Symbols(("a", "bc", "EOS")), "bc a EOS a", "d"),
+    ],
+    ids=["bytes", "observed bytes", "characters", "symbols"],
+)
+def test_the_tokenizer_of_a_vocabulary_of_our_own_is_the_same(
+    vocabulary: Vocabulary | Symbols, text: str, strange: str | None, tmp_path: Path
+) -> None:
+    """It has the ids and the text back, and refuses a token that the model doesn't know, as it does here."""
+    model = GPT(make_scheme(KNOWN[0]), **SIZES | {"vocab_size": vocabulary.size})
+    said = export(dataclasses.replace(checkpoint_of(model), vocabulary=vocabulary), tmp_path / "out")
+    exec(f"from transformers import AutoTokenizer\nfound = {said[1].partition(': ')[2]}", names := {})
+    tokenizer = names["found"]
+    assert tokenizer.encode(text) == vocabulary.encode(text)
+    assert tokenizer.encode("") == []
+    assert tokenizer.decode(vocabulary.encode(text)) == text
+    if strange is not None:
+        with pytest.raises(Exception, match=r"unknown|UNK"):
+            tokenizer.encode(strange)
+
+
+def test_without_a_tokenizer_transformers_makes_none(tmp_path: Path) -> None:
+    vocabulary = Vocabulary(load_tokenizer("gpt2"), torch.arange(100, dtype=torch.int32))
+    model = GPT(make_scheme(KNOWN[0]), **SIZES | {"vocab_size": 100})
+    export(dataclasses.replace(checkpoint_of(model), vocabulary=vocabulary), tmp_path / "out")
+    with pytest.raises(ValueError, match="tokenizer"):
+        transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
 
 
 def test_a_setting_without_an_architecture_is_named(trained: Callable[..., Path], tmp_path: Path) -> None:

@@ -203,6 +203,12 @@ def test_a_part_from_outside(run_script: RunScript, tmp_path: Path, monkeypatch:
     Path("own/model/norm/mine.yaml").write_text("_target_: own_norm.Norm\npower: 0.5\n")
     assert run_script("train", "--config-dir", "own", "model/norm=mine", *small, *few)[0] == 0
     assert_refused(run_script("evaluate", "ckpt=run"), "its block is own_norm.Norm, which is none of")
+    code, output, _ = run_script("export", "ckpt=run", "to=out", "allow_code=true")
+    assert code == 0
+    loading = output.partition("AutoModelForCausalLM.")[2].partition("\n")[0]
+    names = {"AutoModelForCausalLM": pytest.importorskip("transformers").AutoModelForCausalLM}
+    exec(f"model = AutoModelForCausalLM.{loading}", names)
+    assert type(names["model"].blocks[0].attention_norm).__name__ == "Norm"
     code, output, _ = run_script("check", "nope", "norm=own_norm.Ahead")
     assert (code, "no look ahead         differs: logits before a changed token" in output) == (1, True)
     refused = run_script("train", "model.norm._target_=own_norm.Ahead", *small, *few)

@@ -51,6 +51,13 @@ def sliding(model: Any, kinds: list[str]) -> tuple[Any, Any]:
     return transformers.DynamicCache(config=config), transformers.StaticCache(config=config, max_cache_len=30)
 
 
+def test_a_llama_whose_rotary_embedding_is_switched_off_as_on_the_page_has_none() -> None:
+    model, tokens = llama(make_scheme("shaw")), torch.randint(1, V, (2, 11))
+    logits = model(tokens).logits
+    model.model.rotary_emb = NoRotation()
+    assert torch.equal(model(tokens).logits, logits)
+
+
 @pytest.mark.parametrize("make", [gpt2, llama])
 @pytest.mark.parametrize("name", ATTENTION_ALONE)
 def test_a_cache_of_all_keys(name: str, make: Any) -> None:

@@ -175,7 +175,7 @@ def test_the_page(page: dict[str, Any]) -> None:
     assert torch.equal(page["mask"], page["bias"](32)[:, :, 9:10, :10])
     assert torch.allclose(
         page["out"],
-        F.scaled_dot_product_attention(page["q"], page["k"], page["v"], attn_mask=page["bias"](32)),
+        F.scaled_dot_product_attention(page["q"], page["k"], page["v"], attn_mask=page["position"](32)),
         atol=1e-6,
     )
     bias = page["bias"]

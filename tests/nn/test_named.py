@@ -1,5 +1,7 @@
 """Named schemes: equal to transformers' T5, Bloom and Llama, with their weights and settings."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from common import moved
@@ -7,8 +9,10 @@ from refusals import refused
 from torch import nn
 from torch.nn import functional as F
 
+import poslab.nn
 from poslab.errors import SettingError
-from poslab.nn import ALiBi, Attention, Cope, Fire, Kerple, Rotary, Shaw, T5Bias
+from poslab.nn import ALiBi, Attention, Cope, Fire, Kerple, Position, Rotary, Shaw, T5Bias
+from poslab.positions.t5 import T5
 
 transformers = pytest.importorskip("transformers")
 
@@ -116,3 +120,34 @@ def test_tables_train(named: type) -> None:
     by_torch = F.scaled_dot_product_attention(q, k, v, attn_mask=position(20))
     for mine, theirs in zip(gradients, torch.autograd.grad(by_torch.square().sum(), tables), strict=True):
         assert torch.allclose(mine, theirs, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("call", "option", "value", "names"),
+    [
+        (lambda: Attention("t5"), "position", "t5", ["Attention(Position("]),
+        (lambda: Attention(T5()), "position", "T5", ["Attention(Position("]),
+        (lambda: Position("t5", heads=4, head_dim=8), "scheme", "t5", ["poslab.positions"]),
+        (lambda: Position(T5, heads=4, head_dim=8), "scheme", "type", ["poslab.positions"]),
+        (lambda: Position(T5(), n_head=4, head_dim=8), "n_head", 4, ["mean heads?"]),
+        (lambda: Position(T5(), head_dim=8), "heads", "", ["Position"]),
+        (lambda: ALiBi(), "heads", "", ["ALiBi"]),
+        (lambda: ALiBi(num_heads=4), "num_heads", 4, ["mean heads?"]),
+        (lambda: T5Bias(heads=4, n_buckets=16), "n_buckets", 16, ["mean num_buckets?"]),
+        (lambda: Shaw(4, 8, num_layers=2), "num_layers", 2, ["mean layers?"]),
+        (lambda: Rotary(8, theta=500.0), "theta", 500, ["mean base?"]),
+        (lambda: ALiBi(heads=4)(torch.ones(1, 4, 3, 8), torch.ones(1, 4, 3, 8)), "query_length", None, ["Attention("]),
+    ],
+)
+def test_a_call_that_can_not_be_leads_to_one_that_can(
+    call: Callable[[], object], option: str, value: object, names: list[str]
+) -> None:
+    with refused(option, value, *names):
+        call()
+
+
+def test_schemes_under_their_own_names_lead_to_the_modules_that_there_are() -> None:
+    for name, meant in {"RoPE": "Rotary", "FIRE": "Fire", "T5": "T5Bias", "Alibi": "ALiBi", "CoPE": "Cope"}.items():
+        with pytest.raises(AttributeError, match=f"{name}.* {meant}"):
+            getattr(poslab.nn, name)
+    assert not hasattr(poslab.nn, "nothing_of_the_kind")

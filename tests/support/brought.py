@@ -50,3 +50,11 @@ class Noise(Callback):
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         self.batches, self.added = state_dict["batches"], state_dict["added"]
+
+
+class Losses(Callback):
+    """Logs the loss of each batch, as a callback has it."""
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
+        for logger in trainer.loggers:
+            logger.log_metrics({"train/mine": float(outputs["loss"])}, trainer.global_step - 1)

@@ -1,9 +1,10 @@
 """GPT-2 and Llama of transformers with attention by any position scheme, as the page of poslab.nn sets it into them."""
 
+import re
 from typing import Any
 
 import transformers
-from common import SOUND, make_scheme, moved, python_in
+from common import REPOSITORY, SOUND, make_scheme, moved, python_in
 from torch import Tensor, nn
 
 from poslab.nn import Attention, Position
@@ -14,6 +15,10 @@ ATTENTION_ALONE = [name for name in SOUND if not any(map(make_scheme(name).overr
 SIZES = {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": 0, "attn_implementation": "attend"}
 
 
+# As the page switches off that of a Llama.
+(NO_ROTATION,) = re.findall(r"`(nn\.init\.[^`]*rotary_emb[^`]*)`", (REPOSITORY / "src/poslab/nn/README.md").read_text())
+
+
 def register() -> None:
     """Register attention as the page does."""
     (block,) = (block for block in python_in("src/poslab/nn/README.md") if "AttentionInterface.register" in block)
@@ -21,7 +26,7 @@ def register() -> None:
 
 
 class NoRotation(nn.Module):
-    """Rotary embedding of Llama that turns nothing."""
+    """Rotary embedding that turns nothing."""
 
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         size = *position_ids.shape, D // H
@@ -39,7 +44,7 @@ def llama(scheme: PositionScheme) -> Any:
     sizes = {"vocab_size": V, "hidden_size": D, "intermediate_size": 48, "num_hidden_layers": L}
     heads = {"num_attention_heads": H, "num_key_value_heads": 2, "max_position_embeddings": 64}
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **heads, **SIZES))
-    model.model.rotary_emb = NoRotation()
+    exec(NO_ROTATION, {"nn": nn, "llama": model})
     return with_scheme(model, [layer.self_attn for layer in model.model.layers], scheme)
 
 

@@ -48,6 +48,13 @@ def test_a_class_that_is_typed_has_the_settings_that_are_typed_and_no_others() -
     assert again.logger == {"csv": {"_target_": "pytorch_lightning.loggers.CSVLogger", "name": "mine"}}
 
 
+def test_a_callback_of_ones_own_has_the_loss_that_is_logged(tmp_path: Path) -> None:
+    train(compose_config(*TINY, "callbacks.mine._target_=brought.Losses", f"run_dir={tmp_path / 'run'}"))
+    found = logged(tmp_path / "run")
+    assert found["train/mine"] == found["train/loss"]
+    assert len(found["train/mine"]) == 10
+
+
 def test_annotations_of_a_class_of_ones_own_may_be_prose() -> None:
     node = {"_target_": "brought.Halved", "by": 4, "how": "well"}
     settings = [f"schedule.{name}={value}" for name, value in node.items()]

@@ -1,6 +1,7 @@
 """Runs that are cut off anywhere and resume end as those that were not: in weights, figures and logs, to the bit."""
 
 import csv
+import itertools
 import json
 import os
 import re
@@ -37,6 +38,7 @@ from poslab.runs.initial import initial_fields
 from poslab.runs.load import read_runs
 from poslab.runs.plan import keys_of
 from poslab.signals import Interrupted
+from poslab.training.module import LanguageModel
 from poslab.training.resume import resume_hints
 from poslab.training.run_ends import Limits
 from poslab.training.train import make_trainer, train
@@ -505,6 +507,53 @@ def test_a_run_planned_by_steps_has_no_fewer_epochs_than_it_has_trained(tmp_path
     assert tree(tmp_path / "run") == before
 
 
+def test_an_unfinished_run_keeps_what_its_learning_rate_follows(run_cut_off: Path, tmp_path: Path) -> None:
+    """Of two epochs. A limit of another kind is refused, and a time may end it earlier."""
+    cut = shutil.copytree(run_cut_off, tmp_path / "cut")
+    before = tree(cut)
+    with refused("trainer.max_steps", 100, "trainer.max_epochs=2", "trainer.max_time"):
+        resume(cut, "trainer.max_steps=100")
+    with refused("trainer.max_epochs", "null", "trainer.max_epochs=2", "trainer.max_time"):
+        resume(cut, "trainer.max_epochs=null", "trainer.max_steps=100")
+    assert tree(cut) == before
+    assert resume(cut, "trainer.max_time=01:00:00:00")["steps"] == 10
+    trainer = yaml.safe_load((cut / "config.yaml").read_text())["trainer"]
+    assert (trainer["max_epochs"], trainer["max_time"]) == (2, "01:00:00:00")
+
+
+def test_fewer_steps_than_a_run_was_to_have_are_refused(tmp_path: Path) -> None:
+    cut_off(7, train_in, tmp_path, *TINY, "trainer.max_epochs=null", "trainer.max_steps=10")
+    with refused("trainer.max_steps", "8", "10"):
+        resume(tmp_path, "trainer.max_steps=8")
+
+
+@pytest.mark.parametrize("earlier", ["trainer.max_steps=10", "trainer.max_epochs=2", "trainer.max_time=00:00:02:00"])
+def test_a_run_goes_on_until_a_time_that_counts_from_where_it_is_first_given(
+    earlier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock of Lightning's on which each look takes a second. A time follows a finished run, and ends a part that
+    is killed and resumes where the whole would."""
+    seconds = itertools.count()
+    monkeypatch.setattr("pytorch_lightning.callbacks.timer.time.monotonic", lambda: float(next(seconds)))
+    estimates: dict[int, int] = {}  # of the whole run's steps, by the step at which it is asked for
+    total_steps = LanguageModel.total_steps
+
+    def noted(module: LanguageModel) -> int:
+        return estimates.setdefault(module.global_step, total_steps(module))
+
+    settings = [*TINY, "trainer.limit_val_batches=0"]
+    train_in(tmp_path, *settings, earlier)
+    begun = content_of(tmp_path)["state"]["step"]
+    monkeypatch.setattr(LanguageModel, "total_steps", noted)
+    cut_off(20, resume, tmp_path, "trainer.max_time=00:00:04:00")
+    killed_at = content_of(tmp_path)["state"]["step"]
+    ended = resume(tmp_path)["steps"]
+    assert begun < killed_at < ended
+    trained = ended - begun
+    late = {step: total for step, total in estimates.items() if step > begun + 0.75 * trained}
+    assert all(abs(total - ended) <= 0.25 * trained for total in late.values())
+
+
 @pytest.mark.parametrize(
     ("overrides", "problem"),
     [
@@ -516,14 +565,14 @@ def test_a_run_planned_by_steps_has_no_fewer_epochs_than_it_has_trained(tmp_path
             ["trainer.max_epochs=1"],
             "trainer.max_epochs=1: the run was to have 2; it can be extended, not shortened",
         ),
-        (["model.embed_dim=32"], "the run has other settings, model.embed_dim=32 (its own: 16); what may change is"),
-        (["pos.num_buckets=8"], "other settings, pos.num_buckets=8 (its own: "),
-        (
-            ["optim.learning_rate=0.1"],
-            "(its own: 0.001); a new run that begins with its weights may have others: poslab",
-        ),
-        (["optim.learning_rate=0.1"], " optim.learning_rate=0.1"),
-        (["seed=2", "model=gpt2"], "seed=2 (its own: 1)"),
+        (["model.embed_dim=32"], "model.embed_dim=16; what may change is"),
+        (["pos.num_buckets=8"], " pos.num_buckets=8 begins a new run"),
+        (["optim.learning_rate=0.1"], ": poslab train "),
+        (["optim.learning_rate=0.1"], " optim.learning_rate=0.1 begins"),
+        (["optim.learning_rate=0.1"], " optim.learning_rate=0.001"),
+        (["pos=nope"], " pos=nope begins"),
+        (["pos=nope"], "keeps its pos=t5"),
+        (["seed=2", "model=gpt2"], "seed=1"),
         (["run_dir=elsewhere"], "run_dir=elsewhere: can't be given with resume"),
         ([f"data.path={CONFIGS / 'train.yaml'}", "trainer.max_epochs=3"], "is not the one that it was trained on"),
     ],

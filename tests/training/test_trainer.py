@@ -53,3 +53,12 @@ def test_devices_of_a_gpu_are_a_number_or_a_list(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with refused("trainer.devices", "two", "1", "-1"):
         check_trainer(compose_config("trainer.devices=two").trainer)
+
+
+def test_a_whole_number_may_be_typed_as_a_power_of_ten() -> None:
+    """But a share of the batches is none of them."""
+    trainer = compose_config("trainer.max_steps=1e3", "trainer.limit_val_batches=1.0").trainer
+    assert (repr(trainer.max_steps), repr(trainer.limit_val_batches)) == ("1000", "1.0")
+    assert repr(compose_config("trainer.limit_val_batches=1").trainer.limit_val_batches) == "1"
+    with refused("trainer.max_steps", 1.5):
+        compose_config("trainer.max_steps=1.5")

@@ -3,7 +3,7 @@
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -98,13 +98,15 @@ def run_program(run: Callable[[list[str]], None], arguments: list[str]) -> None:
 
 def _run(arguments: list[str]) -> None:
     name, *rest = arguments or ["--help"]
-    if name in ("-h", "--help", "help"):
+    if name == "help" and rest and rest[0] in COMMANDS:
+        COMMANDS[rest[0]].run([*rest[1:], "--help"])
+    elif name in ("-h", "--help", "help"):
         width = max(map(len, COMMANDS))
         commands = [f"  {NAME} {command:<{width}}  {about.purpose}" for command, about in COMMANDS.items()]
         print("Train GPT-style transformers that differ only in their positional encoding, and compare them.")
         print("", *commands, "", sep="\n")
         print(f"{NAME} COMMAND --help shows what each takes, {NAME} --version the version.")
-    elif "--version" in arguments:
+    elif name in ("-v", "-V") or "--version" in arguments:
         COMMANDS["version"].run([])
     elif name in COMMANDS:
         if name != "compare":  # which reads folders of any name, while a run's files are UTF-8
@@ -113,7 +115,18 @@ def _run(arguments: list[str]) -> None:
     elif "=" in name:
         raise UserError(f"{name}: a command comes first, as in {command_line('train', *arguments)}")
     else:
-        raise UserError(f"{name}: unknown command; {suggestion(name, COMMANDS)}")
+        raise UserError(f"{name}: {_meant_by(name, rest)}")
+
+
+def _meant_by(word: str, after: Sequence[str]) -> str:
+    """Return what to type in place of a word that is no command, with the words after it."""
+    from poslab.config.groups import names
+    from poslab.config.overrides import config_groups  # which loads Hydra
+
+    if word in (*config_groups(), *names()):
+        value = after[0] if after else "VALUE"
+        return f"a setting and no command, as in {command_line('train', f'{word}={value}')}"
+    return f"unknown command; {suggestion(word, COMMANDS)}"
 
 
 def _require_utf8(arguments: list[str]) -> None:

@@ -35,7 +35,7 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
     tokens = len(text.tokens) - 1
     every = every_stretch(tokens, config.tokens)
     counted = f"1 in {every} of {tokens:,} tokens counts, in stretches of {STRETCH:,}"
-    counted = counted if every > 1 else f"all {tokens:,} tokens but the first count"
+    counted = counted if every > 1 else f"the same {tokens:,} tokens count, all but the first"
     print(f"text        {text.name}; at every length, {counted}\n")
     memory_lengths = None if config.model is None else config.model.memory_length
     evaluation = evaluate_checkpoint(

@@ -40,6 +40,10 @@ def parse_arguments(typed: Sequence[str]) -> tuple[list[str], list[str]]:
         if not word.startswith("-"):
             settings.append(word)
         elif word.partition("=")[0] not in _FLAGS:
+            value = word.partition("=")[2] or "".join(typed[number + 1 : number + 2])
+            if Path(value).name == "config.yaml" and Path(value).is_file():
+                run = Path(value).parent
+                raise UserError(f"{word}: unknown flag; resume={run} resumes that run, init_from={run} begins another")
             raise UserError(flag_problem(typed[number:], [*config_groups(), *names()]))
         elif word in _VALUED:
             _, value = next(words, (0, ""))
@@ -54,7 +58,8 @@ def parse_arguments(typed: Sequence[str]) -> tuple[list[str], list[str]]:
         before = "".join(settings[: settings.index(bare)][-1:])
         if "=" in before and before.endswith(","):
             raise UserError(f"{before} {bare}: several values are given without spaces: -m {before}{bare}")
-        raise UserError(f"{bare}: not of the form option=value; {_meant_by(bare)}")
+        after = "".join(settings[settings.index(bare) + 1 :][:1])
+        raise UserError(f"{bare}: not of the form option=value; {_meant_by(bare, after)}")
     for group in (word[1:].partition("=")[0] for word in settings if word.startswith("~")):
         if group in config_groups() and group not in _MERGED:
             raise UserError(f"~{group}: can't be left out; {group}=NAME chooses one")
@@ -237,10 +242,13 @@ def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:
     return {group: sorted(groups[group]) for group in sorted(groups) if group != CLAIMS.name}
 
 
-def _meant_by(word: str) -> str:
-    """Return what to type in place of a word without a name."""
+def _meant_by(word: str, after: str) -> str:
+    """Return what to type in place of a word without a name, and of the word after it."""
     if word == "help":
         return "--help shows what there is"
+    if word in names() or word in config_groups():
+        value = after if after and "=" not in after else "VALUE"
+        return f"{word}={value} sets it"
     if word == "last" or Path(word).expanduser().is_dir():
         return f"resume={word} resumes a run, init_from={word} begins with its weights"
     if Path(word).expanduser().is_file():

@@ -176,7 +176,7 @@ def parse(
     return config_of_run
 
 
-_NO_LIMITS = {"max_epochs": None, "max_steps": -1, "max_time": None}
+NO_LIMITS = {"max_epochs": None, "max_steps": -1, "max_time": None}  # of a length
 
 
 def with_typed_limits(trainer: Any, overrides: Sequence[str]) -> Any:
@@ -184,9 +184,9 @@ def with_typed_limits(trainer: Any, overrides: Sequence[str]) -> Any:
     none, those of the yamls hold."""
     if not isinstance(trainer, Mapping):
         return trainer
-    typed = given_of(overrides, "trainer").keys() & _NO_LIMITS
-    limits = {name for name in typed if trainer.get(name) != _NO_LIMITS[name]}
-    return {**trainer, **{name: value for name, value in _NO_LIMITS.items() if limits and name not in limits}}
+    typed = given_of(overrides, "trainer").keys() & NO_LIMITS
+    limits = {name for name in typed if trainer.get(name) != NO_LIMITS[name]}
+    return {**trainer, **{name: value for name, value in NO_LIMITS.items() if limits and name not in limits}}
 
 
 _COMMON = [field.name for field in dataclasses.fields(OptimConfig)]

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
-from tiktoken_ext.openai_public import ENDOFTEXT
 
 from poslab.config.files import EXPORTED, require_writable
 from poslab.config.nodes import distinguishing, schemes, shown
 from poslab.config.schema import OF_BLOCK
-from poslab.data.tokenizer import GPT2_FILES, Vocabulary
+from poslab.config.trust import needs_allow_code
 from poslab.errors import SettingError
+from poslab.hf.tokenizer import write_tokenizer
 from poslab.model.architectures import hf_equivalent
 from poslab.model.memory import MemoryGPT, RetrievedAttention
 from poslab.runs.checkpoint import Checkpoint
@@ -69,7 +69,8 @@ def _write_with_code(checkpoint: Checkpoint, folder: Path) -> str:
     }
     _write_config(checkpoint, folder, "poslab", classes["AutoModelForCausalLM"], settings)
     shutil.copy(_CODE, folder)
-    call = f"AutoModelForCausalLM.from_pretrained({str(folder)!r}, trust_remote_code=True)"
+    allow_code = ", allow_code=True" * needs_allow_code({"pos": settings["pos"], "model": sizes})
+    call = f"AutoModelForCausalLM.from_pretrained({str(folder)!r}, trust_remote_code=True{allow_code})"
     pos, default = (shown(node) for node in (settings["pos"], schemes().get(checkpoint.pos_name, settings["pos"])))
     scheme = " pos.".join([checkpoint.pos_name, *distinguishing(pos, [default])])
     return f"no architecture of transformers computes pos={scheme}, so the folder brings code: {call}"
@@ -100,16 +101,13 @@ def _description(checkpoint: Checkpoint) -> dict[str, Any] | None:
 
 
 def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> str:
-    """Write GPT-2's tokenizer files as transformers reads them; of other vocabularies a list of their tokens."""
+    """Write the tokenizer as transformers reads it; but GPT-2's, also a list of its tokens."""
     vocabulary = checkpoint.vocabulary
-    if isinstance(vocabulary, Vocabulary) and vocabulary.observed is None and vocabulary.encoding.name == "gpt2":
-        for name, file in zip(("vocab.json", "merges.txt"), GPT2_FILES, strict=True):
-            shutil.copyfile(file, folder / name)
-        special = dict.fromkeys(("bos_token", "eos_token", "unk_token"), ENDOFTEXT)
-        settings = {"tokenizer_class": "GPT2Tokenizer", "model_max_length": checkpoint.model.shape.context_length}
-        (folder / "tokenizer_config.json").write_text(json.dumps(settings | special, indent=2) + "\n")
+    has_tokenizer = write_tokenizer(vocabulary, folder, checkpoint.model.shape.context_length)
+    if not (folder / "vocab.json").exists():
+        tokens = [vocabulary.decode([i]) for i in range(vocabulary.size)]
+        (folder / "tokens.json").write_text(json.dumps(tokens, ensure_ascii=False) + "\n", encoding="utf-8")
+    if has_tokenizer:
         trust = ", trust_remote_code=True" * (folder / _CODE.name).exists()  # or transformers asks about the model's
         return f"its tokenizer: AutoTokenizer.from_pretrained({str(folder)!r}{trust})"
-    tokens = [vocabulary.decode([i]) for i in range(vocabulary.size)]
-    (folder / "tokens.json").write_text(json.dumps(tokens, ensure_ascii=False) + "\n", encoding="utf-8")
     return "its vocabulary is none that transformers has a tokenizer for; tokens.json says what each id stands for"

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from poslab.data.tokenizer import AnyVocabulary, Vocabulary
 from poslab.errors import SettingError, first_line, lacks_memory
+from poslab.hf.tokenizer import BYTE_OF
 from poslab.model.architectures import ARCHITECTURES, hf_equivalent, tables_of
 from poslab.model.conversion import Architecture, settings_as_typed, settings_of
 from poslab.model.decoder import GPT
@@ -119,12 +120,8 @@ def _tokenizer_beside(folder: Path) -> dict[bytes, int]:
             raise ValueError("a token below 0")
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{file.name} has no vocabulary") from error
-    # In GPT-2's files a byte is a character that can be seen; for those that can't be seen these begin at 256.
-    seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    byte_of = {chr(byte): byte for byte in seen}
-    byte_of |= {chr(256 + n): byte for n, byte in enumerate(byte for byte in range(256) if byte not in seen)}
     return {
-        bytes(byte_of[c] for c in token) if all(c in byte_of for c in token) else token.encode(): number
+        bytes(BYTE_OF[c] for c in token) if all(c in BYTE_OF for c in token) else token.encode(): number
         for token, number in tokens.items()
     }
 

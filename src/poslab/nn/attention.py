@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from poslab.attention import BACKENDS, PositionIds, SchemeLayer, checked_documents, numbered_documents
-from poslab.errors import SettingError, require_one_of
+from poslab.errors import SettingError, require_kind, require_one_of
 from poslab.nn.position import Position
 from poslab.processors import in_transform
 
@@ -26,6 +26,7 @@ class Attention(nn.Module):
 
     def __init__(self, position: Position, *, dropout: float = 0.0, backend: str = "auto") -> None:
         super().__init__()
+        require_kind(Position, "Attention(Position(poslab.positions.t5.T5(), heads=4, head_dim=16))", position=position)
         require_one_of(BACKENDS, backend=backend)
         if not 0 <= dropout < 1:
             raise SettingError("dropout", dropout, "must be at least 0 and below 1")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from poslab.errors import SettingError, require_one_of
-from poslab.nn.position import Position
+from poslab.nn.position import Position, with_arguments_named
 from poslab.positions import PositionScheme, alibi, cope, fire, kerple, rope, shaw, t5
 
 
@@ -16,16 +16,18 @@ class _Named(Position):
     """Position of a scheme by its own name; sizes among the settings: those of `Position`."""
 
     _scheme: ClassVar[type[PositionScheme]]
+    _sizes = ("layers", "causal", "context_length", "embed_dim")
 
+    @with_arguments_named
     def __init__(self, heads: int, head_dim: int, **settings: Any) -> None:
-        names = ("layers", "causal", "context_length", "embed_dim")
-        sizes = {name: settings.pop(name) for name in names if name in settings}
+        sizes = {name: settings.pop(name) for name in self._sizes if name in settings}
         super().__init__(self._scheme(**settings), heads=heads, head_dim=head_dim, **sizes)
 
 
 class _Bias(_Named):
     """Bias alone, which knows no Dh; head_dim is that which tensors must have, None for any."""
 
+    @with_arguments_named
     def __init__(self, heads: int, head_dim: int | None = None, **settings: Any) -> None:
         super().__init__(heads, head_dim or 64, **settings)
         self.head_dim = head_dim
@@ -137,9 +139,12 @@ class Rotary(Position):
     Parity: tests/nn/test_named.py::test_rotary_is_that_of_transformers.
     """
 
+    _scheme = rope.RoPE
+
+    @with_arguments_named
     def __init__(self, head_dim: int, *, pairs: str = "halves", heads: int | None = None, **settings: Any) -> None:
         require_one_of(("halves", "adjacent"), pairs=pairs)
-        scheme = rope.RoPE(interleaved=pairs == "adjacent", **settings)
+        scheme = self._scheme(interleaved=pairs == "adjacent", **settings)
         super().__init__(scheme, heads=heads or 1, head_dim=head_dim)
         self.heads = heads
 

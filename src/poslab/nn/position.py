@@ -3,20 +3,49 @@
 B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Hkv heads of keys, Dh head dimension.
 """
 
+import inspect
 from collections.abc import Callable
+from dataclasses import fields
+from functools import wraps
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from poslab.attention import PositionIds, SchemeLayer, SchemeModule, checked_documents
 from poslab.attention.documents import positions_within
-from poslab.errors import SettingError
+from poslab.errors import SettingError, UnknownSetting, require_kind
 from poslab.nn.bias import beyond_a_bias, dense_bias
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.sizes import check_sizes, initial_tables
 from poslab.positions.terms import distances_between
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # of (score, b, h, i, j)
+Init = TypeVar("Init", bound=Callable[..., None])
+
+
+def with_arguments_named(init: Init) -> Init:
+    """Let an `__init__` refuse, by SettingError, an argument that it lacks or doesn't have; `**settings` are those of
+    the class's `_scheme` and its `_sizes`."""
+    *parameters, last = [*inspect.signature(init).parameters.values()][1:]
+    if last.kind is not last.VAR_KEYWORD:
+        parameters.append(last)
+    names = [parameter.name for parameter in parameters]
+
+    @wraps(init)
+    def checked(self: Any, *arguments: Any, **settings: Any) -> None:
+        valid = list(names)
+        if last.kind is last.VAR_KEYWORD:
+            valid += [*(field.name for field in fields(self._scheme)), *self._sizes]
+        for name, value in settings.items():
+            if name not in valid:
+                raise UnknownSetting(name, value, valid)
+        missing = [p.name for p in parameters[len(arguments) :] if p.default is p.empty and p.name not in settings]
+        if missing:
+            raise SettingError(missing[0], "", f"must be given to {type(self).__name__}")
+        init(self, *arguments, **settings)
+
+    return cast(Init, checked)
 
 
 class Position(SchemeModule):
@@ -34,7 +63,10 @@ class Position(SchemeModule):
     """
 
     _place: Tensor
+    _scheme: ClassVar[Any]  # of classes of one scheme
+    _sizes: ClassVar[tuple[str, ...]] = ()  # among the settings of such a class
 
+    @with_arguments_named
     def __init__(
         self,
         scheme: PositionScheme,
@@ -46,6 +78,7 @@ class Position(SchemeModule):
         context_length: int = 1024,
         embed_dim: int | None = None,
     ) -> None:
+        require_kind(PositionScheme, "Position(poslab.positions.t5.T5(), heads=4, head_dim=16)", scheme=scheme)
         width = heads * head_dim if embed_dim is None else embed_dim
         shape = ModelShape(context_length, width, layers, heads, causal, head_dim=head_dim)
         check_sizes(scheme, shape)
@@ -108,6 +141,11 @@ class Position(SchemeModule):
 
         Raises SettingError for a scheme that is no bias: `needs` says what to call. And for a query that sees no key.
         """
+        lengths: dict[str, Any] = {"query_length": query_length, "key_length": key_length}
+        for name, length in lengths.items():
+            if isinstance(length, Tensor):
+                problem = "must be a number of tokens; tensors are for Attention(position)(q, k, v)"
+                raise SettingError(name, list(length.shape), problem)
         keys = query_length if key_length is None else key_length
         first = keys - query_length if offset is None else offset
         if first < 0 and (self.shape.causal if causal is None else causal):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from poslab.config.groups import flat, names, role_of
 from poslab.config.hugging_face import is_remote
 from poslab.config.nodes import TARGET, given_of, given_settings, targets, with_settings
 from poslab.config.schemes import node_of, parse_scheme
-from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, parse, resolved, with_typed_limits
+from poslab.config.train import NO_LIMITS, PROVENANCE_FIELDS, TrainConfig, parse, resolved, with_typed_limits
 from poslab.config.trust import refuse_links, require_trusted
 from poslab.errors import SettingError, as_typed
 from poslab.runs.folder import RunFolder, run_at
@@ -36,19 +36,21 @@ def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> T
     line = resolved(composed)
     own, pos_name, own_overrides = _read_settings(folder, line, overrides)
     merged = _merge(own, line, overrides)
+    if not RunFolder(folder).finished:
+        _keep_length(own.get("trainer"), merged.get("trainer"), given_settings(overrides))
     before, now = (flat(settings, without={Role.COMMAND}) for settings in (own, merged))
     changed = {k: v for k, v in now.items() if v != before.get(k) and role_of(k) not in MAY_CHANGE}
     if changed:
-        listed = ", ".join(f"{k}={as_typed(v)} (its own: {as_typed(before.get(k))})" for k, v in changed.items())
+        kept = ", ".join(_kept(changed, before | {"pos": pos_name}, given_settings(overrides)))
         if any(name.startswith("model.") for name in changed):  # into which its weights may not fit
-            problem = f"what may change is {', '.join(names(MAY_CHANGE))}"
+            problem = f"the run keeps its {kept}; what may change is {', '.join(names(MAY_CHANGE))}"
         else:
             new = [setting for setting in overrides if not setting.startswith("resume=")]
             replaced = {"run_dir", "init_from", *given_settings(new)}
-            own_ones = [kept for kept in own_overrides or () if not given_settings([kept]).keys() & replaced]
+            own_ones = [own for own in own_overrides or () if not given_settings([own]).keys() & replaced]
             command = command_line("train", *own_ones, f"init_from={folder}", *new)
-            problem = f"a new run that begins with its weights may have others: {command}"
-        raise SettingError("resume", folder, f"the run has other settings, {listed}; {problem}")
+            problem = f"{command} begins a new run with its weights; this one keeps its {kept}"
+        raise SettingError("resume", folder, problem)
     if own_overrides is not None:  # those of the command line replace the run's own
         again = given_settings(overrides).keys()
         own_overrides = [kept for kept in own_overrides if not again & given_settings([kept]).keys()]
@@ -133,6 +135,31 @@ def _merge(own: dict[str, Any], line: dict[str, Any], overrides: Sequence[str]) 
     if "pos" in given or scheme_settings:
         merged["pos"] = node_of(parse_scheme(merged["pos"]))
     return merged
+
+
+def _kept(changed: Iterable[str], before: dict[str, Any], given: Iterable[str]) -> list[str]:
+    """Return the run's own values of what the command line would change, by the names that it gives: of an option that
+    stands for many settings its name."""
+    names_given = [name.replace("/", ".") for name in given]
+    typed = [name for name in names_given if any(f"{each}.".startswith(f"{name}.") for each in changed)]
+    return [f"{name}={as_typed(before[name])}" if before.get(name) else name for name in typed or changed]
+
+
+def _keep_length(before: Any, now: Any, given: Container[str]) -> None:
+    """Let the limits that an unfinished run's learning rate follows hold beside a `max_time` of the command line.
+
+    before, now: the trainer's settings. Raises SettingError where one that the run has is to go, or another to come.
+    """
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return  # of a damaged description, which is refused where it is checked
+    limits = {name: before.get(name, none) for name, none in NO_LIMITS.items()}
+    own = [f"trainer.{name}={value}" for name, value in limits.items() if value != NO_LIMITS[name]]
+    for name in ("max_epochs", "max_steps"):
+        if f"trainer.{name}" not in given:
+            now[name] = limits[name]
+        if (now[name] == NO_LIMITS[name]) != (limits[name] == NO_LIMITS[name]):
+            problem = f"the run is unfinished, and its length {' and '.join(own)}, which can only become greater"
+            raise SettingError(f"trainer.{name}", now[name], f"{problem}; trainer.max_time may end it earlier")
 
 
 def _at(settings: Any, name: str) -> Any:

@@ -95,7 +95,7 @@ def _results(summary: Summary, module: LanguageModel) -> Iterator[str]:
     for name, curve in summary.metrics.items():
         yield f"{name:<{widest}} " + ", ".join(f"{share:.3f} at {length}" for length, share in curve.items())
     duration, speed = clock(summary.wall_time_s), summary.tokens_per_s
-    yield f"speed    {speed:,.0f} tokens/s; {summary.tokens:,} tokens in {duration}, validations included"
+    yield f"speed    {speed:,.0f} tokens/s without validations; {summary.tokens:,} tokens in {duration} with them"
     if state.sample:
         yield textwrap.fill(state.sample, width(), initial_indent="sample   ", subsequent_indent=" " * 9)
 

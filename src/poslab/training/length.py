@@ -23,13 +23,16 @@ def steps_by_limit(trainer: Trainer, config: TrainConfig) -> dict[str, int]:
     return dict(sorted(steps.items(), key=lambda limit: limit[1]))
 
 
-def steps_by_pace(trainer: Trainer) -> int:
-    """Estimate how many optimizer steps a run has that only `max_time` ends, by the pace so far."""
+def steps_by_pace(trainer: Trainer, timed_from: int) -> int:
+    """Estimate how many optimizer steps a run has that only `max_time` ends, by the pace so far.
+
+    timed_from: the step from which on its time counts.
+    """
     seconds_left = time_left(trainer)
+    elapsed, timed_steps = time_elapsed(trainer), trainer.global_step - timed_from
     steps: float = _UNKNOWN
-    if trainer.global_step and math.isfinite(seconds_left):
-        elapsed = sum(timer.time_elapsed() for timer in _timers(trainer)[:1])
-        steps = trainer.global_step * (1 + max(0.0, seconds_left) / elapsed)
+    if timed_steps > 0 and elapsed > 0 and math.isfinite(seconds_left):
+        steps = trainer.global_step + timed_steps * max(0.0, seconds_left) / elapsed
     # Processes that differed in their learning rates would train different models.
     return int(trainer.strategy.broadcast(max(trainer.global_step + 1, round(steps))))
 
@@ -38,6 +41,11 @@ def time_left(trainer: Trainer) -> float:
     """Return the seconds that `max_time` leaves; infinitely many where there is none."""
     remaining = [timer.time_remaining() for timer in _timers(trainer)]
     return min((seconds for seconds in remaining if seconds is not None), default=math.inf)
+
+
+def time_elapsed(trainer: Trainer) -> float:
+    """Return the seconds of `max_time` that are over, in earlier parts of the run included; 0 where there is none."""
+    return float(sum(timer.time_elapsed() for timer in _timers(trainer)[:1]))
 
 
 def _timers(trainer: Trainer) -> list[Any]:

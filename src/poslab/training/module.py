@@ -14,7 +14,7 @@ from poslab.model.decoder import GPT
 from poslab.runs.checkpoint_files import describe
 from poslab.runs.code import continued, fingerprints, model_fingerprint
 from poslab.training.data import DataModule
-from poslab.training.length import steps_by_limit, steps_by_pace
+from poslab.training.length import steps_by_limit, steps_by_pace, time_elapsed
 from poslab.training.optimizer import clip_gradients, make_optimizer, make_schedule, with_schedule
 from poslab.training.state import RunState
 
@@ -39,6 +39,10 @@ class LanguageModel(LightningModule):
         self.loss: Tensor | None = None
         self.gradient_norm: Tensor | None = None  # before clipping
         self._trained: list[nn.Parameter] = []  # all parameters: to find them takes as long as to clip a small model's
+
+    def on_fit_start(self) -> None:
+        if not time_elapsed(self.trainer):  # a time limit that the run had not before counts from here
+            self.state.timed_from = self.state.step
 
     def training_step(self, batch: Any, batch_index: int) -> Tensor:
         loss = self.data.loss(self.model, batch)
@@ -100,7 +104,9 @@ class LanguageModel(LightningModule):
     def total_steps(self) -> int:
         """Return how many optimizer steps the run has, if nothing stops it early; where only time ends it, an
         estimate."""
-        return min(self.steps_by_limit.values()) if self.steps_by_limit else steps_by_pace(self.trainer)
+        if self.steps_by_limit:
+            return min(self.steps_by_limit.values())
+        return steps_by_pace(self.trainer, self.state.timed_from)
 
     def configure_gradient_clipping(
         self,

@@ -16,7 +16,7 @@ from poslab.config.command_line import command_line
 from poslab.config.fields import MAY_CHANGE, Role
 from poslab.config.files import UNFINISHED
 from poslab.config.groups import flat, names, role_of
-from poslab.config.train import PROVENANCE_FIELDS, TrainConfig
+from poslab.config.train import NO_LIMITS, PROVENANCE_FIELDS, TrainConfig
 from poslab.config.trust import needs_allow_code
 from poslab.errors import RunStopped, SettingError, UserError, as_typed
 from poslab.processes import launched, rank
@@ -218,10 +218,12 @@ def _code_notes(folder: RunFolder, config: TrainConfig, about: dict[str, Any], s
 def _check_not_shortened(state: RunState, config: TrainConfig, own: dict[str, Any]) -> None:
     """Raise SettingError where the settings ask for less than the run was to train, or than it has trained."""
     epochs, steps = config.trainer.max_epochs, config.trainer.max_steps
-    planned = own["trainer"]["max_epochs"]
-    if epochs is not None and planned is not None and epochs < planned:
-        problem = f"the run was to have {planned}; it can be extended, not shortened"
-        raise SettingError("trainer.max_epochs", epochs, problem)
+    for name in ("max_epochs", "max_steps"):
+        count: Any = getattr(config.trainer, name)
+        planned, no_limit = own["trainer"][name], NO_LIMITS[name]
+        if no_limit not in (count, planned) and count < planned:
+            problem = f"the run was to have {planned}; it can be extended, not shortened"
+            raise SettingError(f"trainer.{name}", count, problem)
     if epochs is not None and epochs < state.epochs:
         raise SettingError("trainer.max_epochs", epochs, f"the run has trained for {state.epochs} already")
     if steps != -1 and steps < state.step:

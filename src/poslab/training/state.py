@@ -54,6 +54,7 @@ class RunState:
     sample: str = ""  # what the model wrote at the last validation
     clock: Stopwatch = field(default_factory=Stopwatch)  # time of the whole run
     training_clock: Stopwatch = field(default_factory=Stopwatch)  # without validations
+    timed_from: int = 0  # step from which on `max_time` counts
     threads: int | None = None  # None: none so far. With another number of them, sums are rounded otherwise
     random: dict[str, Any] = field(default_factory=dict)  # of rank zero's generators
     events: dict[str, int] = field(default_factory=dict)  # bytes of TensorBoard's files, by name
