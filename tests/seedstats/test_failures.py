@@ -53,14 +53,15 @@ def test_a_run_that_is_less_than_what_matters_worse_did_not_fail() -> None:
 
 @pytest.mark.parametrize("correlation", [0.0, 0.99])
 @pytest.mark.parametrize(("groups", "seeds"), [(2, 8), (3, 3), (3, 5), (8, 3)])
-def test_at_most_one_page_of_a_thousand_names_a_failure_by_chance(groups: int, seeds: int, correlation: float) -> None:
+def test_at_most_two_pages_of_a_thousand_name_a_failure_by_chance(groups: int, seeds: int, correlation: float) -> None:
     count = 2000
     named = failures_named(correlated(correlation), groups, seeds, count)
-    assert named <= 0.001 + 3 * (0.001 / count) ** 0.5
+    assert named <= 0.002 + 3 * (0.002 / count) ** 0.5
 
 
-def test_one_run_in_ten_by_twenty_sd_is_named_among_ten_seeds() -> None:
-    assert failures_named(NOISES["normal"], 3, 10, 200, worse=20) > 0.95
+@pytest.mark.parametrize("groups", [2, 3])
+def test_one_run_in_ten_by_twenty_sd_is_named_among_ten_seeds(groups: int) -> None:
+    assert failures_named(NOISES["normal"], groups, 10, 200, worse=20) > 0.95
 
 
 @pytest.mark.parametrize("sign", [1, -1])

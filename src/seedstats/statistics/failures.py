@@ -5,9 +5,9 @@ without what its seed does to all groups. The standard deviation is the upper qu
 groups' medians, or of those in its own group if that is larger, scaled to normal values: a quarter of the runs may fail
 and don't widen it (Hampel 1974, "The influence curve and its role in robust estimation", Journal of the American
 Statistical Association 69). Where few runs tell it, the limit is that quantile of a t distribution which one page in
-2,000 would exceed; a quartile counts as a standard deviation of half as many degrees of freedom.
+2,000 would exceed; a quartile counts as a standard deviation of fewer degrees of freedom.
 
-Of simulated pages of normal values, 2 to 27 groups of 3 to 12 seeds whose runs correlate by 0 to .99, at most 0.1 %
+Of simulated pages of normal values, 2 to 27 groups of 3 to 12 seeds whose runs correlate by 0 to .99, at most 0.2 %
 name a run; of values from t(3), which has long tails, up to 13 % (data/studies/simulated_claims/failed.csv).
 """
 
@@ -24,6 +24,7 @@ LIMIT = 10
 _FALSE = 1 / 2000  # share of pages
 _FEWEST_OF_GROUP = 5  # runs, for a spread of a group of its own
 _FEWEST_OF_SEED = 3  # groups that share a seed, to tell its effect from that of a run
+_EFFICIENCY = 0.65  # degrees of freedom of a quartile as a share of those of an sd
 _TO_SD = 1 / 1.1503  # upper quartile of absolute normal values to their standard deviation
 
 
@@ -58,7 +59,7 @@ def failed_runs(values: NDArray[Any], effect: float = 0.0) -> NDArray[Any]:
     own_spreads = _TO_SD * quantile(np.abs(unseeded), 0.75, axis=-1, keepdims=True)
     has_own = there.sum(1, keepdims=True) >= _FEWEST_OF_GROUP
     spreads = np.where(has_own, np.maximum(spreads, own_spreads), spreads)
-    limit = max(LIMIT, float(special.stdtrit(freedom / 2, 1 - _FALSE / there.sum())))
+    limit = max(LIMIT, float(special.stdtrit(_EFFICIENCY * freedom, 1 - _FALSE / there.sum())))
     worse_by = np.fmin(distances, unseeded)
     failed: NDArray[Any] = (worse_by > np.maximum(limit * spreads, effect)) & (spreads > 0)
     return failed
