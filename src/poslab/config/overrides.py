@@ -246,6 +246,9 @@ def _meant_by(word: str, after: str) -> str:
     """Return what to type in place of a word without a name, and of the word after it."""
     if word == "help":
         return "--help shows what there is"
+    spaces = "without spaces around the =, and with quotes around a value that has spaces"
+    if after.startswith("="):
+        return spaces
     if word in names() or word in config_groups():
         value = after if after and "=" not in after else "VALUE"
         return f"{word}={value} sets it"
@@ -256,7 +259,7 @@ def _meant_by(word: str, after: str) -> str:
     groups = [group for group, options in config_groups().items() if word in options]
     if groups:
         return " or ".join(f"{group}={word}" for group in groups) + " chooses it"
-    return "without spaces around the =, and with quotes around a value that has spaces"
+    return spaces
 
 
 def unquoted(override: str) -> str:

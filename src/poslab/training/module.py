@@ -14,7 +14,7 @@ from poslab.model.decoder import GPT
 from poslab.runs.checkpoint_files import describe
 from poslab.runs.code import continued, fingerprints, model_fingerprint
 from poslab.training.data import DataModule
-from poslab.training.length import steps_by_limit, steps_by_pace, time_elapsed
+from poslab.training.length import steps_by_limit, steps_by_pace, time_elapsed, time_left
 from poslab.training.optimizer import clip_gradients, make_optimizer, make_schedule, with_schedule
 from poslab.training.state import RunState
 
@@ -41,7 +41,8 @@ class LanguageModel(LightningModule):
         self._trained: list[nn.Parameter] = []  # all parameters: to find them takes as long as to clip a small model's
 
     def on_fit_start(self) -> None:
-        if not time_elapsed(self.trainer):  # a time limit that the run had not before counts from here
+        limited = math.isfinite(time_left(self.trainer))
+        if limited and not time_elapsed(self.trainer):  # a time limit that the run had not before counts from here
             self.state.timed_from = self.state.step
 
     def training_step(self, batch: Any, batch_index: int) -> Tensor:
