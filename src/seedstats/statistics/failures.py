@@ -46,6 +46,8 @@ def failed_runs(values: NDArray[Any], effect: float = 0.0) -> NDArray[Any]:
     there = np.isfinite(values).reshape(-1, *values.shape[-2:])[0]
     groups, seeds = there.shape
     shared = there.sum(0) >= _FEWEST_OF_SEED
+    if not shared[there.any(0)].all():  # distances with and without the effect of a seed have no common spread
+        shared[:] = False
     freedom = min(there.sum() - groups, seeds - 1)
     if shared.any():
         freedom = there.sum() - groups - shared.sum() + 1
