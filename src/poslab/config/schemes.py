@@ -69,7 +69,7 @@ def _as_list(value: Any, option: str) -> Any:
 
 
 def _with_its_scheme_apart(entry: Any, option: str) -> Any:
-    """{_target_: rope, base: 500, window: 64} -> {of: {_target_: rope, base: 500}, window: 64}."""
+    """{_target_: NAME, base: 500, window: 64} -> {of: {_target_: NAME, base: 500}, window: 64}."""
     if not isinstance(entry, dict):
         return entry if isinstance(entry, Entry) else {"of": entry}
     window = {name: value for name, value in entry.items() if name == "window"}

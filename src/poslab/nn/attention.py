@@ -26,7 +26,8 @@ class Attention(nn.Module):
 
     def __init__(self, position: Position, *, dropout: float = 0.0, backend: str = "auto") -> None:
         super().__init__()
-        require_kind(Position, "Attention(Position(poslab.positions.t5.T5(), heads=4, head_dim=16))", position=position)
+        usage = "Attention(Position(SCHEME, heads=4, head_dim=16)), with a SCHEME of poslab.positions"
+        require_kind(Position, usage, position=position)
         require_one_of(BACKENDS, backend=backend)
         if not 0 <= dropout < 1:
             raise SettingError("dropout", dropout, "must be at least 0 and below 1")

@@ -78,7 +78,8 @@ class Position(SchemeModule):
         context_length: int = 1024,
         embed_dim: int | None = None,
     ) -> None:
-        require_kind(PositionScheme, "Position(poslab.positions.t5.T5(), heads=4, head_dim=16)", scheme=scheme)
+        usage = "Position(SCHEME, heads=4, head_dim=16), with a SCHEME of poslab.positions"
+        require_kind(PositionScheme, usage, scheme=scheme)
         width = heads * head_dim if embed_dim is None else embed_dim
         shape = ModelShape(context_length, width, layers, heads, causal, head_dim=head_dim)
         check_sizes(scheme, shape)

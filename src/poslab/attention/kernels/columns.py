@@ -9,7 +9,7 @@ where the parts are numbers of few digits, the leading ones first. The last chan
 which drops out, but whose gradient counts: what is rounded in a row of the scores' gradients, which should sum to 0, is
 taken from the gradient of the query's own key. Sums of these gradients along the text would pile it up.
 
-The largest error in bfloat16 at 1,024 and 4,096 tokens is that of a mask (ALiBi's slopes, 12 heads of 64).
+The largest error in bfloat16 at 1,024 and 4,096 tokens is that of a mask (12 heads of 64).
 
 B batch, H heads, T tokens, Dh head dimension.
 """
